@@ -1,0 +1,89 @@
+"""``AttentionBackend``: three initialisation hooks and one declaration.
+
+What a backend reads of the shared buffers, and when:
+
+* ``init_forward_metadata_out_graph`` runs each step, before the replay: reads end at PRE_REPLAY if this is all.
+* ``init_forward_metadata_in_graph`` is captured and replayed with the graph: reads end at IN_REPLAY, at the marker that
+  the runner plants right behind it.
+* :meth:`AttentionBackend.attend` runs in each layer: shared reads here go on until the replay is done.
+
+The declaration names the last of them that reads.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, ClassVar
+
+from sglang_fence.contract import ForwardMode, SharedReadEnds
+
+if TYPE_CHECKING:
+    import torch
+
+    from sglang_fence.attention.batch import ForwardBatch
+    from sglang_fence.device.protocol import Access, DeviceModule
+    from sglang_fence.memory.kv_pool import PagedKV
+    from sglang_fence.memory.request_pool import ReqToTokenPool
+
+
+class AttentionBackend(ABC):
+    """The contract of section 3 of the design."""
+
+    name: ClassVar[str]
+
+    def __init__(self, device: DeviceModule, requests: ReqToTokenPool, kv: PagedKV) -> None:
+        self.device = device
+        self.requests = requests
+        self.kv = kv
+
+    def init_forward_metadata(self, batch: ForwardBatch) -> None:
+        """Prepare metadata for an eager forward: both parts, in order."""
+        self.init_forward_metadata_out_graph(batch)
+        self.init_forward_metadata_in_graph(batch)
+
+    @abstractmethod
+    def init_forward_metadata_out_graph(self, batch: ForwardBatch, in_capture: bool = False) -> None:  # noqa: FBT001, FBT002 - the contract's signature
+        """Prepare what is prepared per step, outside the graph; ``in_capture``: make the static tensors first."""
+
+    @abstractmethod
+    def init_forward_metadata_in_graph(self, batch: ForwardBatch) -> None:
+        """Launch what is captured and replayed with the graph: static shapes, no host reads."""
+
+    def shared_read_ends(self, mode: ForwardMode) -> SharedReadEnds:
+        """Where reads of the shared buffers end; overridden for an audited deviation only.
+
+        PRE_REPLAY is an optimisation that one backend earns by audit, never a default.
+        """
+        if mode.is_decode() or mode.is_target_verify():
+            return SharedReadEnds.IN_REPLAY
+        return SharedReadEnds.UNKNOWN
+
+    def has_extend_snapshot(self, batch: ForwardBatch) -> bool:  # noqa: ARG002 - the contract's signature
+        """Whether this very batch's extend reads nothing shared from here on (R8); asked of the batch, never stored."""
+        return False
+
+    @abstractmethod
+    def attend(
+        self,
+        batch: ForwardBatch,
+        layer: int,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+    ) -> torch.Tensor:
+        """Write ``key`` and ``value`` of the new tokens and return the attention output, ``[tokens, heads, head_dim]``.
+
+        Runs inside the layer's kernel.
+        """
+
+    def layer_accesses(self, batch: ForwardBatch) -> tuple[tuple[Access, ...], tuple[Access, ...]]:
+        """Shared reads and writes of one layer's kernel, for the device to check."""
+        pages: Access = (self.kv.buffer, batch.read_pages)
+        return (pages,), (pages,)
+
+    def table_reads(self, batch: ForwardBatch) -> tuple[Access, ...]:
+        """The reads of one gather from ``req_to_token``, and from the sliding-window mapping where there is one."""
+        reads: tuple[Access, ...] = ((self.requests.req_to_token, batch.read_rows),)
+        if self.kv.swa is not None:
+            reads += ((self.kv.swa.full_to_swa, batch.read_pages),)
+        return reads

@@ -1,0 +1,151 @@
+"""``native``: the paged base backend.
+
+| mode | reads | declares |
+|---|---|---|
+| decode | ``req_to_token`` and the mapping, in the graph, once | IN_REPLAY (the base's) |
+| extend | both, live, in every layer | UNKNOWN (the base's) |
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+
+from sglang_fence.attention import paged
+from sglang_fence.attention.base import AttentionBackend
+
+if TYPE_CHECKING:
+    from sglang_fence.attention.batch import ForwardBatch
+    from sglang_fence.device.protocol import Access
+
+
+@dataclass(slots=True)
+class Slots:
+    """Slots of one batch in the full pool or in the sliding-window pool."""
+
+    read: torch.Tensor
+    """int64 ``[lines, context]``."""
+    write: torch.Tensor
+    """int64 ``[tokens]``."""
+    mask: torch.Tensor | None
+    """Bool, what each token may see; None where the ragged kernel works it out."""
+
+
+@dataclass(slots=True)
+class PagedMetadata:
+    """What ``native`` prepares: slots for full layers and for sliding ones (the same where there is no window)."""
+
+    full: Slots
+    sliding: Slots
+
+
+class NativeAttnBackend(AttentionBackend):
+    """Gathers slots from ``req_to_token``: a decode inside its graph, an extend again in each layer."""
+
+    name = "native"
+
+    def init_forward_metadata_out_graph(self, batch: ForwardBatch, in_capture: bool = False) -> None:  # noqa: FBT001, FBT002 - the contract's signature
+        """Masks, from lengths that the batch brought along; nothing shared is read."""
+        if in_capture or batch.metadata is None:
+            batch.metadata = self.new_metadata(batch)
+        metadata: PagedMetadata = batch.metadata
+        self.device.launch("out_graph_metadata", lambda: self.fill_masks(batch, metadata))
+
+    def init_forward_metadata_in_graph(self, batch: ForwardBatch) -> None:
+        """Decode: gather all slots at once. Extend: nothing, its layers read live."""
+        if batch.mode.is_decode():
+            self.launch_gather("gather_page_table", batch)
+
+    def attend(
+        self,
+        batch: ForwardBatch,
+        layer: int,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+    ) -> torch.Tensor:
+        """See the base."""
+        metadata: PagedMetadata = batch.metadata
+        if self.reads_live(batch):
+            self.fill_slots(batch, metadata)
+        window = self.kv.layout.windows[layer]
+        slots = metadata.full if window is None else metadata.sliding
+        keys, values = self.kv.layer(layer)
+        keys[slots.write] = key
+        values[slots.write] = value
+        if batch.token_lines is None and slots.mask is not None:
+            return paged.decode_attention(query, keys, values, slots.read, slots.mask)
+        if slots.mask is not None:
+            return paged.extend_attention_static(query, keys, values, slots.read, slots.mask)
+        lens = tuple(zip(batch.query_lens, batch.kv_lens, strict=True))
+        return paged.extend_attention_ragged(query, keys, values, slots.read, lens, window)
+
+    def layer_accesses(self, batch: ForwardBatch) -> tuple[tuple[Access, ...], tuple[Access, ...]]:
+        """An extend's layers read the live tables too."""
+        reads, writes = super().layer_accesses(batch)
+        if self.reads_live(batch):
+            reads = (*reads, *self.table_reads(batch))
+        return reads, writes
+
+    def reads_live(self, batch: ForwardBatch) -> bool:
+        """Whether layers gather from the live tables."""
+        return not batch.mode.is_decode()
+
+    def new_metadata(self, batch: ForwardBatch) -> PagedMetadata:
+        """Empty metadata for ``batch``."""
+
+        def slots() -> Slots:
+            lines, tokens = len(batch.seq_lens), len(batch.tokens)
+            like = batch.seq_lens
+            return Slots(
+                read=like.new_zeros((lines, self.requests.context_len)),
+                write=like.new_zeros((tokens,)),
+                mask=None,
+            )
+
+        full = slots()
+        return PagedMetadata(full, full if self.kv.swa is None else slots())
+
+    def fill_masks(self, batch: ForwardBatch, metadata: PagedMetadata) -> None:
+        """Compute masks from the batch's own lengths and positions."""
+        window = self.kv.layout.window
+        _set_mask(metadata.full, self._mask(batch, None))
+        if metadata.sliding is not metadata.full:
+            _set_mask(metadata.sliding, self._mask(batch, window))
+
+    def launch_gather(self, kernel: str, batch: ForwardBatch) -> None:
+        """Launch one kernel that reads the tables and keeps the slots in the batch's metadata."""
+        metadata: PagedMetadata = batch.metadata
+        self.device.launch(kernel, lambda: self.fill_slots(batch, metadata), reads=self.table_reads(batch))
+
+    def fill_slots(self, batch: ForwardBatch, metadata: PagedMetadata) -> None:
+        """Read the tables, inside a kernel."""
+        table = self.requests.req_to_token.tensor
+        full = metadata.full
+        full.read.copy_(paged.slots_of(table, batch.req_rows, batch.seq_lens))
+        if batch.token_lines is None:
+            full.write.copy_(full.read.gather(1, batch.positions[:, None])[:, 0])
+        else:
+            full.write.copy_(full.read[batch.token_lines, batch.positions])
+        if self.kv.swa is not None:
+            mapping = self.kv.swa.full_to_swa.tensor
+            for own, sliding in ((full.read, metadata.sliding.read), (full.write, metadata.sliding.write)):
+                sliding.copy_(paged.to_swa(own, mapping, self.kv.page_size))
+
+    def _mask(self, batch: ForwardBatch, window: int | None) -> torch.Tensor | None:
+        length = self.requests.context_len
+        if batch.token_lines is None:
+            return paged.decode_mask(batch.seq_lens, length, window)
+        if not batch.static:
+            return None
+        return paged.extend_mask(batch.positions, batch.token_lines, len(batch.seq_lens), length, window)
+
+
+def _set_mask(slots: Slots, mask: torch.Tensor | None) -> None:
+    # In place where there is one already: a captured graph reads this very tensor.
+    if slots.mask is None or mask is None:
+        slots.mask = mask
+    else:
+        slots.mask.copy_(mask)

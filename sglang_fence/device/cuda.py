@@ -1,0 +1,193 @@
+"""CUDA: a thin layer on ``torch.cuda``. Declarations of accesses and virtual costs are ignored here."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from sglang_fence.device import protocol
+    from sglang_fence.device.buffers import SharedBuffer
+
+
+class CudaEvent:
+    """``torch.cuda.Event``, recording on our streams."""
+
+    __slots__ = ("raw",)
+
+    def __init__(self, raw: Any) -> None:  # noqa: ANN401 - torch's event
+        self.raw = raw
+
+    def record(self, stream: protocol.Stream | None = None) -> None:
+        """See the protocol."""
+        self.raw.record(torch.cuda.current_stream() if stream is None else _raw(stream))
+
+    def query(self) -> bool:
+        """See the protocol."""
+        return bool(self.raw.query())
+
+    def synchronize(self) -> None:
+        """See the protocol."""
+        self.raw.synchronize()
+
+    def elapsed_time(self, end_event: protocol.Event, /) -> float:
+        """See the protocol."""
+        return float(self.raw.elapsed_time(_raw_event(end_event)))
+
+
+class CudaStream:
+    """``torch.cuda.Stream`` with a name."""
+
+    __slots__ = ("name", "raw")
+
+    def __init__(self, name: str, raw: Any) -> None:  # noqa: ANN401 - torch's stream
+        self.name = name
+        self.raw = raw
+
+    def wait_event(self, event: protocol.Event) -> None:
+        """See the protocol."""
+        self.raw.wait_event(_raw_event(event))
+
+    def wait_stream(self, stream: protocol.Stream) -> None:
+        """See the protocol."""
+        self.raw.wait_stream(_raw(stream))
+
+    def synchronize(self) -> None:
+        """See the protocol."""
+        self.raw.synchronize()
+
+
+class CudaGraph:
+    """``torch.cuda.CUDAGraph`` with a name."""
+
+    __slots__ = ("name", "raw")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.raw: Any = torch.cuda.CUDAGraph()
+
+    def replay(self) -> None:
+        """See the protocol."""
+        self.raw.replay()
+
+
+class CudaDevice:
+    """The current CUDA device."""
+
+    def __init__(self) -> None:
+        self._device = torch.device("cuda", torch.cuda.current_device())
+        # One pool for all graphs: they are replayed one after the other, and a step's results are read before the next.
+        self._pool: Any = torch.cuda.graph_pool_handle()
+        self._buffer_ids = count()
+        self._streams: dict[int, CudaStream] = {}
+
+    @property
+    def name(self) -> str:
+        """``cuda``."""
+        return "cuda"
+
+    @property
+    def torch_device(self) -> torch.device:
+        """See the protocol."""
+        return self._device
+
+    @property
+    def asynchronous(self) -> bool:
+        """CUDA streams run apart from the host."""
+        return True
+
+    def Event(self, *, enable_timing: bool = False, external: bool = False) -> CudaEvent:  # noqa: N802 - torch's name
+        """See the protocol."""
+        event: Any = torch.cuda.Event
+        return CudaEvent(event(enable_timing=enable_timing, external=True) if external else event(enable_timing=enable_timing))
+
+    def Stream(self, name: str, *, priority: int = 0) -> CudaStream:  # noqa: N802 - torch's name
+        """See the protocol."""
+        return self._named(torch.cuda.Stream(priority=priority), name)
+
+    def Graph(self, name: str) -> CudaGraph:  # noqa: N802 - beside torch's CUDAGraph
+        """See the protocol."""
+        return CudaGraph(name)
+
+    def current_stream(self) -> CudaStream:
+        """See the protocol."""
+        raw = torch.cuda.current_stream()
+        return self._streams.get(raw.cuda_stream) or self._named(raw, "default")
+
+    @contextmanager
+    def stream(self, stream: protocol.Stream) -> Iterator[None]:
+        """See the protocol."""
+        with torch.cuda.stream(_raw(stream)):
+            yield
+
+    @contextmanager
+    def capture(self, graph: protocol.Graph) -> Iterator[None]:
+        """See the protocol. Captures thread-locally: other threads may go on using the device."""
+        raw: Any = getattr(graph, "raw", None)
+        context: Any = torch.cuda.graph(
+            raw,
+            pool=self._pool,
+            stream=torch.cuda.current_stream(),
+            capture_error_mode="thread_local",
+        )
+        with context:
+            yield
+
+    def is_current_stream_capturing(self) -> bool:
+        """See the protocol."""
+        return bool(torch.cuda.is_current_stream_capturing())
+
+    def launch(
+        self,
+        name: str,  # noqa: ARG002 - for devices that report it
+        body: Callable[[], object],
+        *,
+        reads: Sequence[protocol.Access] = (),  # noqa: ARG002 - for devices that check it
+        writes: Sequence[protocol.Access] = (),  # noqa: ARG002 - for devices that check it
+    ) -> None:
+        """Run the body: its operations go to the current stream."""
+        body()
+
+    def host(self, name: str) -> None:
+        """Real time passes by itself."""
+
+    def set_step(self, step: int) -> None:
+        """Not needed here."""
+
+    def freed(self, buffer_id: int, stream: protocol.Stream) -> None:
+        """PyTorch's allocator hears of it by itself."""
+
+    def check_access(self, buffer: SharedBuffer) -> None:
+        """Accesses aren't checked here."""
+
+    def register_buffer(self, buffer: SharedBuffer) -> int:  # noqa: ARG002 - for devices that check
+        """See the protocol."""
+        return next(self._buffer_ids)
+
+    def synchronize(self) -> None:
+        """See the protocol."""
+        torch.cuda.synchronize()
+
+    def _named(self, raw: Any, name: str) -> CudaStream:  # noqa: ANN401 - torch's stream
+        stream = CudaStream(name, raw)
+        self._streams[raw.cuda_stream] = stream
+        return stream
+
+
+def _raw(stream: protocol.Stream) -> Any:  # noqa: ANN401 - torch's stream
+    if not isinstance(stream, CudaStream):
+        msg = f"{stream!r} isn't a stream of the CUDA device"
+        raise TypeError(msg)
+    return stream.raw
+
+
+def _raw_event(event: protocol.Event) -> Any:  # noqa: ANN401 - torch's event
+    if not isinstance(event, CudaEvent):
+        msg = f"{event!r} isn't an event of the CUDA device"
+        raise TypeError(msg)
+    return event.raw

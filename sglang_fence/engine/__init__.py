@@ -1,0 +1,1 @@
+"""The engine: requests, batches, worker, scheduler."""

@@ -1,0 +1,147 @@
+"""``RequestMemory``: rows and pages as requests take, grow, share and give them back. All writes: schedule stream."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sglang_fence.memory.request_pool import RowUpdates
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from sglang_fence.engine.requests import Request
+    from sglang_fence.memory.kv_pool import PagedKV
+    from sglang_fence.memory.request_pool import ReqToTokenPool
+
+
+class RequestMemory:
+    """Joins the request pool, the KV pool, its prefix cache and its sliding window."""
+
+    def __init__(self, requests: ReqToTokenPool, kv: PagedKV) -> None:
+        self.requests = requests
+        self.kv = kv
+
+    def most_tokens(self) -> int:
+        """The longest request that the pools could ever hold, alone."""
+        pages = self.kv.allocator.pages
+        if self.kv.swa is not None:
+            pages = min(pages, self.kv.swa.allocator.pages)
+        return pages * self.kv.page_size
+
+    def admit(self, request: Request, reserve: int, updates: RowUpdates) -> bool:
+        """Give a waiting request a row, its cached prefix, and pages for all it fills.
+
+        Args:
+            request: has no memory yet; on success its ``kv_len`` is the length of the cached prefix.
+            reserve: pages to leave alone.
+            updates: takes the prefix's part of the row.
+
+        Returns:
+            False, with nothing changed, where rows or pages are short.
+        """
+        kv = self.kv
+        if not self.requests.available:
+            return False
+        fill = request.prompt + request.output
+        if kv.cache is not None:
+            request.path = kv.cache.match(fill, self._usable)
+        cached = request.path.pages
+        need = kv.pages_for(len(fill)) - len(cached)
+        if not kv.can_allocate(need + reserve):
+            self._let_go(request)
+            return False
+        fresh, row = kv.allocate(need), self.requests.allocate()
+        if fresh is None or row is None:
+            msg = "pages or rows vanished between the check and the allocation"
+            raise RuntimeError(msg)
+        request.row = row
+        request.fill = fill
+        request.pages = cached + fresh
+        request.kv_len = len(cached) * kv.page_size
+        request.window_passed = 0
+        self.point(request, 0, request.kv_len, updates)
+        self._pass_window(request)
+        return True
+
+    def point(self, request: Request, first: int, last: int, updates: RowUpdates) -> None:
+        """Point positions ``first`` … ``last`` − 1 of the request's row at its pages."""
+        updates.add(request.row, first, self.kv.slots(request.pages, first, last))
+
+    def grow(self, requests: Sequence[Request]) -> bool:
+        """Give each request that stands at the end of its last page another one; all of them or none."""
+        size = self.kv.page_size
+        short = [request for request in requests if request.kv_len == len(request.pages) * size]
+        pages = self.kv.allocate(len(short))
+        if pages is None:
+            return False
+        for request, page in zip(short, pages, strict=True):
+            request.pages.append(page)
+        return True
+
+    def live_pages(self, requests: Iterable[Request]) -> tuple[int, ...]:
+        """Pages that a forward of ``requests`` reads or writes."""
+        return tuple(page for request in requests for page in request.pages[: self.kv.pages_for(request.kv_len)])
+
+    def share(self, request: Request, tokens: Sequence[int], updates: RowUpdates) -> None:
+        """Cache the whole pages of ``tokens`` (all computed); where others cached the same, use theirs.
+
+        ``updates`` takes the positions of the live row that move to other pages: a write of what a forward may read.
+        """
+        kv = self.kv
+        if kv.cache is None:
+            return
+        replaced = kv.cache.insert(tokens, request.pages, request.path)
+        if kv.swa is not None:
+            kv.swa.move([(own, cached) for _, own, cached in replaced])
+        for index, _, cached in replaced:
+            request.pages[index] = cached
+            first = index * kv.page_size
+            self.point(request, first, first + kv.page_size, updates)
+        kv.free(own for _, own, _ in replaced)
+        self._pass_window(request)
+
+    def slide(self, requests: Iterable[Request]) -> None:
+        """Unmap the pages that have left the sliding windows of ``requests``.
+
+        What the *next* step can't see goes, though the running forward still may: the fence has ordered its reads.
+        """
+        swa = self.kv.swa
+        if swa is None:
+            return
+        gone: list[int] = []
+        for request in requests:
+            first = swa.first_needed_page(request.kv_len, self.kv.page_size)
+            own = max(request.window_passed, len(request.path.nodes))
+            gone.extend(request.pages[own:first])
+            self._pass_window(request)
+        swa.evict(gone)
+
+    def release(self, request: Request, computed: Sequence[int] = ()) -> None:
+        """Take everything back; ``computed`` tokens stay cached for later prompts.
+
+        The row is free at once, and its next owner may write it in the next step's preparation.
+        """
+        if computed:
+            self.share(request, computed, RowUpdates())  # the row is given up: nothing to rewrite
+        own = request.pages[len(request.path.nodes) :]
+        self._let_go(request)
+        self.kv.free(own)
+        self.requests.free(request.row)
+        request.row = 0
+        request.pages = []
+        request.kv_len = 0
+        request.window_passed = 0
+
+    def _pass_window(self, request: Request) -> None:
+        if self.kv.swa is not None:
+            first = self.kv.swa.first_needed_page(request.kv_len, self.kv.page_size)
+            request.window_passed = max(request.window_passed, first)
+            if self.kv.cache is not None:
+                self.kv.cache.pass_window(request.path, first)
+
+    def _let_go(self, request: Request) -> None:
+        if self.kv.cache is not None:
+            self.kv.cache.release(request.path)
+
+    def _usable(self, pages: list[int]) -> int:
+        return len(pages) if self.kv.swa is None else self.kv.swa.usable_prefix(pages, self.kv.page_size)

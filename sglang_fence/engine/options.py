@@ -1,0 +1,47 @@
+"""``EngineOptions``: everything that a run may set, checked as far as it can be without a model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from sglang_fence.environ import Switches
+from sglang_fence.errors import ConfigError
+from sglang_fence.models.loading import ModelOptions
+
+FENCES = ("fine", "coarse", "off")
+GRAPHS = ("full", "breakable", "off")
+
+PAGE_SIZE = 16
+
+
+@dataclass(frozen=True, slots=True)
+class EngineOptions:
+    """Settings of one engine. Sizes are in tokens."""
+
+    model: ModelOptions = field(default_factory=ModelOptions)
+    attention: str = "native"
+    fence: str | None = None
+    """``fine``, ``coarse`` or ``off``; None leaves it to the environment (R11)."""
+    overlap: bool = True
+    graph: str = "full"
+    max_running: int = 16
+    kv_tokens: int | None = None
+    """KV pool; None: enough for ``max_running`` requests of the longest kind."""
+    chunk: int = 512
+    """Tokens an extend computes at the most."""
+    prefix_cache: bool = True
+    page_size: int = PAGE_SIZE
+    switches: Switches = field(default_factory=Switches)
+
+    def __post_init__(self) -> None:
+        for name, value, known in (("--fence", self.fence or "fine", FENCES), ("--graph", self.graph, GRAPHS)):
+            if value not in known:
+                msg = f"{name} {value}: known are {', '.join(known)}"
+                raise ConfigError(msg)
+        for name, size in (("--max-running", self.max_running), ("--chunk", self.chunk)):
+            if size < 1:
+                msg = f"{name} {size}: give 1 or more"
+                raise ConfigError(msg)
+        if self.kv_tokens is not None and self.kv_tokens < self.page_size:
+            msg = f"--kv-tokens {self.kv_tokens}: a KV pool holds at least one page, {self.page_size} tokens"
+            raise ConfigError(msg)

@@ -1,0 +1,115 @@
+"""``Scheduler``: the overlap loop and the plain loop.
+
+Overlap: while forward N runs on its stream, the host processes the results of N − 1 and prepares N + 1 on the schedule
+stream. The barrier stands right after each launch (R7): everything that comes later in the iteration may write.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sglang_fence.engine.lifetimes import StepLifetimes
+from sglang_fence.errors import InternalError
+
+if TYPE_CHECKING:
+    from sglang_fence.device.protocol import DeviceModule, Stream
+    from sglang_fence.engine.batch import ScheduledBatch
+    from sglang_fence.engine.planner import Planner
+    from sglang_fence.engine.results import ResultProcessor
+    from sglang_fence.engine.worker import Worker
+    from sglang_fence.fence.barrier import WarBarrier
+    from sglang_fence.observe.probe import StepProbe
+
+
+class Scheduler:
+    """Drives one worker until its planner is idle."""
+
+    def __init__(  # noqa: PLR0913 - it joins what was built apart
+        self,
+        device: DeviceModule,
+        schedule_stream: Stream,
+        *,
+        worker: Worker,
+        planner: Planner,
+        results: ResultProcessor,
+        barrier: WarBarrier,
+        probe: StepProbe,
+    ) -> None:
+        self._device = device
+        self._schedule_stream = schedule_stream
+        self._worker = worker
+        self._planner = planner
+        self._results = results
+        self._barrier = barrier
+        self._probe = probe
+        self.lifetimes = StepLifetimes()
+        self.steps = 0
+
+    def run(self, *, overlap: bool) -> None:
+        """Serve all that waits, and return when the device is idle."""
+        with self._device.stream(self._schedule_stream):
+            if overlap:
+                self._event_loop_overlap()
+            else:
+                self._event_loop_normal()
+        self._device.synchronize()
+        self.lifetimes.reap()
+        self._device.set_step(-1)
+
+    def _event_loop_overlap(self) -> None:
+        last: ScheduledBatch | None = None
+        while True:
+            batch = self._next_batch()
+            if batch is not None:
+                self._launch(batch)
+                self._barrier.apply(batch.work.step, self._worker, self._worker.forward_stream)
+            if last is not None:
+                self._process(last)
+            elif batch is None:
+                break
+            self._probe.drain()
+            self.lifetimes.reap()
+            last = batch
+        self._check_all_served()
+
+    def _event_loop_normal(self) -> None:
+        while (batch := self._next_batch()) is not None:
+            self._launch(batch)
+            self._take_mailboxes()
+            self._probe.no_barrier()
+            self._process(batch)
+            self._probe.drain()
+            self.lifetimes.reap()
+        self._check_all_served()
+
+    def _next_batch(self) -> ScheduledBatch | None:
+        self._device.set_step(self.steps)
+        batch = self._planner.next_batch(self.steps)
+        if batch is not None:
+            self.steps += 1
+        return batch
+
+    def _launch(self, batch: ScheduledBatch) -> None:
+        """Enqueue the step's forward behind its preparation, and keep what it uses until it ends (R12)."""
+        work = batch.work
+        self._probe.step_started(work.step, work.mode, self._worker.backend_name, work.lines, work.new_tokens)
+        forward = self._worker.forward_stream
+        forward.wait_stream(self._schedule_stream)
+        with self._device.stream(forward):
+            batch.result = self._worker.run(work, batch.params)
+        self.lifetimes.hold(batch.result.done, work.inputs, batch.params)
+        self._probe.launched()
+
+    def _process(self, batch: ScheduledBatch) -> None:
+        self._device.set_step(batch.work.step)
+        self._results.process(batch)
+
+    def _take_mailboxes(self) -> None:
+        """This loop has no barrier; its mailboxes are emptied all the same (R11)."""
+        self._barrier.discard(self._worker)
+
+    def _check_all_served(self) -> None:
+        if not self._planner.idle:
+            left = len(self._planner.waiting) + len(self._planner.prefilling) + len(self._planner.running)
+            msg = f"{left} requests are left, and none can be launched"
+            raise InternalError(msg)

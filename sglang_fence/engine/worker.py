@@ -1,0 +1,109 @@
+"""``Worker``: runs one step's forward on the forward stream, samples, and brings the tokens to the host."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import torch
+
+from sglang_fence.contract import ForwardMode
+from sglang_fence.engine.sampling import sample
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from sglang_fence.device.buffers import SharedBuffer
+    from sglang_fence.device.protocol import Event, Stream
+    from sglang_fence.fence.publication import Mailbox
+    from sglang_fence.models.served import Activations
+    from sglang_fence.runners.decode import DecodeRunner
+    from sglang_fence.runners.model_runner import ModelRunner
+    from sglang_fence.runners.prefill import PrefillRunner
+    from sglang_fence.runners.work import ForwardWork
+
+
+@dataclass(slots=True)
+class StepResult:
+    """Sampled tokens on their way to the host."""
+
+    done: Event
+    """Recorded behind all work of the step's forward; ``tokens`` may be read once it completed."""
+    tokens: torch.Tensor
+    """int64 ``[lines]``, host memory."""
+
+
+@dataclass(slots=True)
+class _Sampled:
+    tokens: list[torch.Tensor] = field(default_factory=list)
+
+
+class Worker:
+    """The target model, and who owns a step's last shared read (R3). Without speculation: itself, in every phase."""
+
+    def __init__(self, runner: ModelRunner, decode: DecodeRunner, prefill: PrefillRunner) -> None:
+        self._runner = runner
+        self._decode = decode
+        self._prefill = prefill
+
+    @property
+    def forward_stream(self) -> Stream:
+        """Where steps run."""
+        return self._runner.forward_stream
+
+    @property
+    def last_shared_read_runner(self) -> ModelRunner:
+        """The runner whose phase is the last of the step to read shared buffers."""
+        return self._runner
+
+    @property
+    def last_shared_read_mailbox(self) -> Mailbox:
+        """Its mailbox."""
+        return self.last_shared_read_runner.shared_read_done
+
+    @property
+    def mailboxes(self) -> Sequence[Mailbox]:
+        """Every runner's."""
+        return (self._runner.shared_read_done,)
+
+    def is_last_shared_read_phase(self, mode: ForwardMode) -> bool:  # noqa: ARG002 - speculative workers look at it
+        """Without speculation a step has one phase."""
+        return True
+
+    @property
+    def backend_name(self) -> str:
+        """Name of the attention backend."""
+        return self._runner.attn_backend.name
+
+    def run(self, work: ForwardWork, params: SharedBuffer | None) -> StepResult:
+        """Enqueue a step's forward on the current (forward) stream.
+
+        Args:
+            work: the batch.
+            params: packed sampling parameters, None for greedy.
+        """
+        acts = self._decode.execute(work) if work.mode is ForwardMode.DECODE else self._prefill.execute(work)
+        return self._sample(acts, work, params)
+
+    def _sample(self, acts: Activations, work: ForwardWork, params: SharedBuffer | None) -> StepResult:
+        device, relay, lines = self._runner.device, self._runner.relay, work.lines
+        inputs = work.inputs.tensor[0, :lines]
+        packed = None if params is None else params.tensor
+        sampled = _Sampled()
+
+        def choose() -> None:
+            if acts.logits is None:
+                msg = "sampling before logits"
+                raise RuntimeError(msg)
+            tokens = sample(acts.logits[:lines], packed)
+            relay.tensor[inputs] = tokens
+            sampled.tokens.append(tokens)
+
+        reads = ((work.inputs, (0,)),) if params is None else ((work.inputs, (0,)), (params, range(4)))
+        device.launch("sample", choose, reads=reads, writes=((relay, work.rows),))
+        on_cpu = device.torch_device.type == "cpu"
+        host = torch.empty((lines,), dtype=torch.int64, pin_memory=not on_cpu)
+        device.launch("copy_out", lambda: host.copy_(sampled.tokens[0], non_blocking=True))
+        done = device.Event()
+        done.record()
+        return StepResult(done, host)

@@ -1,0 +1,160 @@
+"""The write-after-read barrier: what holds the schedule stream back behind a launched step.
+
+The scheduler applies it right after each launch, before it processes the results of the step before (R7).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from sglang_fence.contract import FallbackReason, FenceKind, ForwardMode, SharedReadEnds
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from sglang_fence.device.protocol import DeviceModule, Event, Stream
+    from sglang_fence.environ import Switches
+    from sglang_fence.fence.events import EventPool
+    from sglang_fence.fence.publication import Mailbox, ReadDone
+
+
+@dataclass(frozen=True, slots=True)
+class FencePolicy:
+    """Whether the barrier is on, whether it is forced coarse, and who said so (R11)."""
+
+    enabled: bool
+    forced_coarse: bool
+    why: str
+
+    @classmethod
+    def decide(cls, device: DeviceModule, switches: Switches, fence: str | None = None) -> FencePolicy:
+        """Decide once at start.
+
+        Args:
+            device: the barrier is on where its streams are asynchronous.
+            switches: the environment's.
+            fence: the command line's ``--fence`` (``fine``, ``coarse``, ``off``), which outranks the environment.
+        """
+        if fence is not None:
+            return cls(enabled=fence != "off", forced_coarse=fence == "coarse", why=f"--fence {fence}")
+        if device.asynchronous:
+            why = f"{device.name} has asynchronous streams"
+        elif switches.enable_war_barrier:
+            why = "SGLANG_ENABLE_WAR_BARRIER"
+        else:
+            return cls(enabled=False, forced_coarse=False, why=f"{device.name} has no asynchronous streams")
+        return cls(enabled=True, forced_coarse=switches.force_coarse_war_barrier, why=why)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What the barrier did behind one step."""
+
+    kind: FenceKind
+    reason: FallbackReason | None
+    """Why it was coarse; None otherwise."""
+    done: ReadDone | None
+    """The publication that was taken, whether or not it could be used."""
+
+    @property
+    def ends(self) -> SharedReadEnds:
+        """The resolved end; UNKNOWN where nothing was published."""
+        return SharedReadEnds.UNKNOWN if self.done is None else self.done.ends
+
+
+def judge(step: int, done: ReadDone | None, *, last_phase: bool, policy: FencePolicy) -> Verdict:
+    """Decide how to fence ``step`` behind publication ``done`` (R6). Touches no stream.
+
+    Args:
+        step: the step just launched.
+        done: the last publication of its owner, None if the owner was silent.
+        last_phase: whether ``done`` came from the step's last shared-read phase (R3).
+        policy: whether the barrier is on, or forced coarse.
+    """
+    if not policy.enabled:
+        return Verdict(FenceKind.DISABLED, None, done)
+    reason: FallbackReason | None
+    if policy.forced_coarse:
+        reason = FallbackReason.FORCED
+    elif done is None:
+        reason = FallbackReason.OWNER_SILENT
+    elif done.step != step:
+        reason = FallbackReason.STALE
+    elif not last_phase:
+        reason = FallbackReason.NOT_LAST_PHASE
+    else:
+        reason = done.reason
+    kind = FenceKind.FINE if reason is None else FenceKind.COARSE
+    return Verdict(kind, reason, done)
+
+
+class LastReader(Protocol):
+    """What the barrier asks of the worker: who owns the step's last shared read, and when is it the last (R3)."""
+
+    @property
+    def last_shared_read_mailbox(self) -> Mailbox:
+        """The mailbox of ``last_shared_read_runner`` for the step just launched."""
+
+    @property
+    def mailboxes(self) -> Iterable[Mailbox]:
+        """Every runner's; all are emptied at each barrier, so that nothing is left for a later step."""
+
+    def is_last_shared_read_phase(self, mode: ForwardMode) -> bool:
+        """Whether no phase of the same step reads shared buffers after one of ``mode``."""
+
+
+class WaitProbe(Protocol):
+    """What observes the wait; see :class:`sglang_fence.observe.probe.StepProbe`."""
+
+    def before_wait(self, event: Event | None) -> None:
+        """The schedule stream is about to wait for ``event``; None: for the whole forward stream, or for nothing."""
+
+    def after_wait(self, verdict: Verdict) -> None:
+        """The wait is enqueued."""
+
+
+class WarBarrier:
+    """Applies the fence of each step to the schedule stream."""
+
+    def __init__(
+        self,
+        device: DeviceModule,
+        schedule_stream: Stream,
+        policy: FencePolicy,
+        pool: EventPool,
+        probe: WaitProbe,
+    ) -> None:
+        self._device = device
+        self._schedule_stream = schedule_stream
+        self.policy = policy
+        self._pool = pool
+        self._probe = probe
+
+    def apply(self, step: int, reader: LastReader, forward_stream: Stream) -> Verdict:
+        """Hold the schedule stream back behind ``step``, just launched on ``forward_stream``.
+
+        Mailboxes are emptied also when the barrier is off (R11).
+        """
+        self._device.host("barrier")
+        done = reader.last_shared_read_mailbox.take()
+        self.discard(reader)
+        last_phase = done is not None and reader.is_last_shared_read_phase(done.mode)
+        verdict = judge(step, done, last_phase=last_phase, policy=self.policy)
+        event = done.event if done is not None and verdict.kind is FenceKind.FINE else None
+        self._probe.before_wait(event)
+        if event is not None:
+            self._schedule_stream.wait_event(event)
+        elif verdict.kind is FenceKind.COARSE:
+            self._schedule_stream.wait_stream(forward_stream)
+        self._probe.after_wait(verdict)
+        if done is not None:
+            self._pool.give_back(done.event)
+        return verdict
+
+    def discard(self, reader: LastReader) -> None:
+        """Empty every mailbox, so that nothing is left for a later step; all that a loop without a barrier does."""
+        for mailbox in reader.mailboxes:
+            left = mailbox.take()
+            if left is not None:
+                self._pool.give_back(left.event)

@@ -1,0 +1,1 @@
+"""Captured forwards: full graphs, and breakable ones (segments with eager parts between)."""

@@ -1,0 +1,184 @@
+"""Loading: the embedded default, a directory, or a hub name."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from sglang_fence.errors import ConfigError, ModelError
+from sglang_fence.models.served import ATTENTION_NAME, ServedModel, paged_attention
+from sglang_fence.models.tokenizer import (
+    BOS,
+    EOS,
+    PAD,
+    VOCAB_SIZE,
+    ByteTokenizer,
+    CheckpointTokenizer,
+    NoTokenizer,
+    Tokenizer,
+)
+
+EMBEDDED = "embedded"
+"""The name of the embedded default model."""
+
+EMBEDDED_CONTEXT = 512
+
+SERVED_TYPES = ("llama", "mistral", "qwen2", "qwen3")
+"""``model_type`` values whose forward is exactly embed, layers, norm, head; others scale or branch in between."""
+
+_SEED = 20_240_229
+
+
+@dataclass(frozen=True, slots=True)
+class ModelOptions:
+    """What a run asks of its model."""
+
+    model: str = EMBEDDED
+    dtype: str = "auto"
+    """``auto`` (the checkpoint's on CUDA, float32 on the CPU), ``float32`` or ``bfloat16``."""
+    sliding_window: int | None = None
+    """Gives every layer this window, the current token included; None: as the checkpoint says."""
+    context_len: int | None = None
+    """Shortens the context; None: as the checkpoint says, 4,096 at the most."""
+
+
+_LONGEST_DEFAULT = 4096
+
+
+def embedded_config() -> dict[str, Any]:
+    """Config of the embedded Llama.
+
+    ``initializer_range`` is 0.3, not 0.02, so that attending to a foreign page changes the next token (seen in 170 of
+    200 cases against 58): a torn read shows in the output.
+    """
+    return {
+        "vocab_size": VOCAB_SIZE,
+        "hidden_size": 64,
+        "intermediate_size": 128,
+        "num_hidden_layers": 4,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "max_position_embeddings": EMBEDDED_CONTEXT,
+        "initializer_range": 0.3,
+        "tie_word_embeddings": False,
+        "bos_token_id": BOS,
+        "eos_token_id": EOS,
+        "pad_token_id": PAD,
+    }
+
+
+def embedded_causal_lm() -> Any:  # noqa: ANN401 - Transformers' model
+    """Make the embedded model, the same each time, in float32 on the CPU; the caller's random state is kept."""
+    from transformers import LlamaConfig, LlamaForCausalLM  # noqa: PLC0415 - an extra, and slow to import
+
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(_SEED)
+        return LlamaForCausalLM(LlamaConfig(**embedded_config())).eval()
+
+
+def load_model(options: ModelOptions, device: torch.device) -> ServedModel:
+    """Load a model onto ``device`` and take it apart.
+
+    Raises:
+        ModelError: it is missing, unreadable, or not of a type that is served.
+        ConfigError: a window or context length that it can't have.
+    """
+    try:
+        from transformers import AttentionInterface  # noqa: PLC0415 - an extra, and slow to import
+    except ImportError as error:
+        msg = "serving needs Transformers: pip install 'sglang-fence[model]'"
+        raise ModelError(msg) from error
+    AttentionInterface.register(ATTENTION_NAME, paged_attention)
+    if options.model == EMBEDDED:
+        causal_lm, tokenizer = embedded_causal_lm(), ByteTokenizer()
+    else:
+        causal_lm, tokenizer = _load_checkpoint(options.model)
+    config = causal_lm.config
+    config._attn_implementation = ATTENTION_NAME  # noqa: SLF001 - the attribute that Transformers dispatches on
+    dtype = _dtype(options.dtype, device, causal_lm.dtype)
+    causal_lm = causal_lm.to(device=device, dtype=dtype).eval()
+    causal_lm.requires_grad_(requires_grad=False)
+    return ServedModel(
+        name=options.model,
+        causal_lm=causal_lm,
+        tokenizer=tokenizer,
+        windows=_windows(config, options.sliding_window),
+        context_len=_context_len(config, options),
+        eos_ids=_eos_ids(causal_lm),
+    )
+
+
+def _load_checkpoint(name: str) -> tuple[Any, Tokenizer]:
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer  # noqa: PLC0415
+
+    local = Path(name).expanduser()
+    looks_local = name.startswith(("/", ".", "~")) or local.exists()
+    if looks_local and not (local / "config.json").is_file():
+        what = "isn't there" if not local.exists() else "has no config.json"
+        msg = f"model {name!r} {what}: give a directory with a checkpoint, a hub name, or leave --model out"
+        raise ModelError(msg)
+    source = str(local) if looks_local else name
+    try:
+        config = AutoConfig.from_pretrained(source)
+    except (OSError, ValueError) as error:
+        msg = f"model {name!r} can't be read ({_first_line(error)}): give a directory or a hub name that exists"
+        raise ModelError(msg) from error
+    if config.model_type not in SERVED_TYPES:
+        msg = f"model {name!r} is a {config.model_type!r}; served are {', '.join(SERVED_TYPES)}"
+        raise ModelError(msg)
+    try:
+        causal_lm = AutoModelForCausalLM.from_pretrained(source, dtype="auto")
+    except (OSError, ValueError, RuntimeError) as error:
+        msg = f"model {name!r} can't be loaded ({_first_line(error)}): check its weight files"
+        raise ModelError(msg) from error
+    try:
+        tokenizer: Tokenizer = CheckpointTokenizer(AutoTokenizer.from_pretrained(source))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, ImportError):
+        tokenizer = NoTokenizer(name)
+    return causal_lm, tokenizer
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).strip().split("\n", maxsplit=1)[0].rstrip(" .:")
+
+
+def _dtype(asked: str, device: torch.device, own: torch.dtype) -> torch.dtype:
+    if asked == "auto":
+        return torch.float32 if device.type == "cpu" else own
+    return {"float32": torch.float32, "bfloat16": torch.bfloat16}[asked]
+
+
+def _windows(config: Any, asked: int | None) -> tuple[int | None, ...]:  # noqa: ANN401 - Transformers' config
+    layers = int(config.num_hidden_layers)
+    if asked is not None:
+        if asked < 1:
+            msg = f"--sliding-window {asked}: a window holds at least the current token; give 1 or more"
+            raise ConfigError(msg)
+        return (asked,) * layers
+    window = getattr(config, "sliding_window", None)
+    if window is None or getattr(config, "use_sliding_window", True) is False:
+        return (None,) * layers
+    types = getattr(config, "layer_types", None) or ["sliding_attention"] * layers
+    return tuple(int(window) if kind == "sliding_attention" else None for kind in types)
+
+
+def _context_len(config: Any, options: ModelOptions) -> int:  # noqa: ANN401 - Transformers' config
+    own = int(config.max_position_embeddings)
+    if options.context_len is None:
+        return min(own, _LONGEST_DEFAULT)
+    if not 1 < options.context_len <= own:
+        msg = f"--context-length {options.context_len}: the model takes 2 to {own} tokens"
+        raise ConfigError(msg)
+    return options.context_len
+
+
+def _eos_ids(causal_lm: Any) -> frozenset[int]:  # noqa: ANN401 - Transformers' model
+    eos = getattr(causal_lm.generation_config, "eos_token_id", None)
+    if eos is None:
+        eos = causal_lm.config.eos_token_id
+    if eos is None:
+        return frozenset()
+    return frozenset(eos if isinstance(eos, list) else [int(eos)])

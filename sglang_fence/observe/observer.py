@@ -1,0 +1,105 @@
+"""The observer protocol: documented no-ops, called by the probe. Exporters subclass :class:`Observer`.
+
+A hook that no observer overrides costs an empty loop. An observer that raises is counted and logged; after
+:data:`ERRORS_ALLOWED` errors it is dropped. Serving goes on in either case.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from sglang_fence.observe.record import StepRecord
+
+logger = logging.getLogger(__name__)
+
+ERRORS_ALLOWED = 10
+"""After so many errors an observer is dropped."""
+
+
+class Observer:
+    """All hooks do nothing. All are called on the serving thread, between device launches: do little, allocate less."""
+
+    def run_started(self, config: Mapping[str, object]) -> None:
+        """The runtime is about to serve. ``config``: its settings, as JSON-ready values."""
+
+    def step_started(self, step: int) -> None:
+        """A step's batch is ready, and its forward is about to be enqueued."""
+
+    def range_started(self, name: str, step: int) -> None:
+        """The host begins the phase called ``name`` (a range of the catalogue) of ``step``. Ranges nest."""
+
+    def range_ended(self, name: str, step: int) -> None:
+        """The host ends the innermost range; also when its body raised."""
+
+    def barrier_applied(self, record: StepRecord) -> None:
+        """The fence of a step is enqueued: kind, reason and ends are known, device times aren't."""
+
+    def step_finished(self, record: StepRecord) -> None:
+        """A step is over and its device times are read (or given up as unresolved). The record is reused afterwards."""
+
+    def run_ended(self) -> None:
+        """The last step is finished. Called once."""
+
+
+HOOKS = (
+    "run_started",
+    "step_started",
+    "range_started",
+    "range_ended",
+    "barrier_applied",
+    "step_finished",
+    "run_ended",
+)
+
+
+class Observers:
+    """Fan-out to the installed observers. Its tuples are replaced, never changed, so a hook may drop its observer."""
+
+    def __init__(self, observers: Iterable[Observer] = ()) -> None:
+        self._installed: tuple[Observer, ...] = tuple(observers)
+        self._errors: dict[int, int] = {}
+        self.errors: dict[str, int] = {}
+        """Errors by hook."""
+        self.dropped = 0
+        """Observers that were dropped."""
+        self.run_started: tuple[Callable[[Mapping[str, object]], None], ...] = ()
+        self.step_started: tuple[Callable[[int], None], ...] = ()
+        self.range_started: tuple[Callable[[str, int], None], ...] = ()
+        self.range_ended: tuple[Callable[[str, int], None], ...] = ()
+        self.barrier_applied: tuple[Callable[[StepRecord], None], ...] = ()
+        self.step_finished: tuple[Callable[[StepRecord], None], ...] = ()
+        self.run_ended: tuple[Callable[[], None], ...] = ()
+        self._bind()
+
+    def _bind(self) -> None:
+        for hook in HOOKS:
+            default = getattr(Observer, hook)
+            overriding = [observer for observer in self._installed if getattr(type(observer), hook) is not default]
+            setattr(self, hook, tuple(self._guard(observer, hook) for observer in overriding))
+
+    def _guard(self, observer: Observer, hook: str) -> Callable[..., None]:
+        method = getattr(observer, hook)
+
+        def call(*args: Any) -> None:  # noqa: ANN401 - passes on whatever the hook takes
+            try:
+                method(*args)
+            except Exception:  # an observer must never end a step; it is counted and logged below
+                self._failed(observer, hook)
+
+        return call
+
+    def _failed(self, observer: Observer, hook: str) -> None:
+        self.errors[hook] = self.errors.get(hook, 0) + 1
+        count = self._errors[id(observer)] = self._errors.get(id(observer), 0) + 1
+        name = type(observer).__name__
+        if count == 1:
+            logger.exception("observer %s failed in %s; serving goes on", name, hook)
+        if count >= ERRORS_ALLOWED and observer in self._installed:
+            logger.error("observer %s failed %d times and is dropped", name, count)
+            self._installed = tuple(other for other in self._installed if other is not observer)
+            self.dropped += 1
+            self._bind()

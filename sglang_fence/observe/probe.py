@@ -1,0 +1,159 @@
+"""``StepProbe``: what the runtime calls. It writes numbers into a preallocated record and tells the observers.
+
+Device times are read in bounded batches on the serving thread (:meth:`StepProbe.drain`), which the scheduler calls
+between launches, never while a stream captures.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from contextlib import contextmanager
+from time import perf_counter_ns
+from typing import TYPE_CHECKING, Protocol
+
+from sglang_fence.contract import FallbackReason, FenceKind, ForwardMode, SharedReadEnds
+from sglang_fence.observe.record import StepRecord
+from sglang_fence.observe.timing import ObserverStream, StepTimers, TimingDevice
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from sglang_fence.observe.observer import Observers
+
+IN_FLIGHT = 64
+"""Records: steps launched whose device times aren't read yet. Overlap keeps two in flight; the rest is slack."""
+
+DRAIN_LIMIT = 4
+"""Steps read per drain at the most."""
+
+
+class VerdictLike(Protocol):
+    """What the probe reads of a barrier's verdict."""
+
+    @property
+    def kind(self) -> FenceKind:
+        """How the schedule stream was held back."""
+
+    @property
+    def reason(self) -> FallbackReason | None:
+        """Why it was coarse."""
+
+    @property
+    def ends(self) -> SharedReadEnds:
+        """The resolved end."""
+
+
+class StepProbe:
+    """Writes down each step.
+
+    Args:
+        observers: who hears of it.
+        device: makes timing events; None where there are none, or nobody asked for device times.
+        streams: forward, schedule and observer stream of the device.
+    """
+
+    def __init__(
+        self,
+        observers: Observers,
+        device: TimingDevice | None = None,
+        streams: tuple[object, object, ObserverStream] | None = None,
+    ) -> None:
+        self.observers = observers
+        self._streams = streams
+        timed = device is not None and streams is not None
+        records = [StepRecord(StepTimers(device) if timed and device is not None else None) for _ in range(IN_FLIGHT)]
+        self._free = deque(records)
+        self._pending: deque[StepRecord] = deque()
+        self._record = StepRecord(None)
+        self.unresolved = 0
+        """Steps whose device times weren't read in time: more were in flight than there are records."""
+
+    def step_started(self, step: int, mode: ForwardMode, backend: str, batch_size: int, tokens: int) -> None:
+        """A step's batch is ready; its forward is enqueued next."""
+        if not self._free:
+            self._give_up(self._pending.popleft())
+        record = self._record = self._free.popleft()
+        record.reset(step, mode, backend, batch_size, tokens)
+        record.started_ns = perf_counter_ns()
+        for hook in self.observers.step_started:
+            hook(step)
+
+    def resolved(self, declared: SharedReadEnds, ends: SharedReadEnds, downgrade: str | None) -> None:
+        """The runner resolved the backend's declaration for the phase it is about to run."""
+        record = self._record
+        record.declared = declared
+        record.resolved = ends
+        record.downgrade = downgrade
+
+    def launched(self) -> None:
+        """The step's forward is enqueued whole."""
+        self._record.launch_ns = perf_counter_ns()
+
+    @contextmanager
+    def range(self, name: str) -> Iterator[None]:
+        """Mark a phase of the current step on the host; balanced also when the body raises."""
+        observers, step = self.observers, self._record.step
+        for started in observers.range_started:
+            started(name, step)
+        try:
+            yield
+        finally:
+            for ended in observers.range_ended:
+                ended(name, step)
+
+    def before_wait(self, event: object | None) -> None:
+        """The schedule stream is about to wait for ``event``, or (None) for the forward stream, or for nothing."""
+        record = self._record
+        if record.timers is not None and self._streams is not None:
+            forward, schedule, observer = self._streams
+            record.timers.before_wait(forward, schedule, observer, event)
+            record.timed = True
+
+    def after_wait(self, verdict: VerdictLike) -> None:
+        """The wait is enqueued, and the step's fence decided."""
+        record = self._record
+        if record.timers is not None and self._streams is not None:
+            record.timers.after_wait(self._streams[1])
+        record.barrier_ns = perf_counter_ns()
+        record.fence = verdict.kind
+        record.reason = verdict.reason
+        self._pending.append(record)
+        for hook in self.observers.barrier_applied:
+            hook(record)
+
+    def no_barrier(self) -> None:
+        """The loop that ran the step has no barrier."""
+        self._pending.append(self._record)
+
+    def drain(self, limit: int = DRAIN_LIMIT) -> int:
+        """Read finished steps, ``limit`` at the most, in order; return how many."""
+        count = 0
+        while self._pending and count < limit:
+            record = self._pending[0]
+            if record.timed and record.timers is not None:
+                if not record.timers.ready():
+                    break
+                if record.fence is not FenceKind.DISABLED:
+                    record.slack_us = record.timers.slack_us()
+                    record.wait_us = record.timers.wait_us()
+            self._finish(self._pending.popleft())
+            count += 1
+        return count
+
+    def close(self) -> None:
+        """Read what is left (the caller has synchronised the device) and end the run."""
+        while self.drain():
+            pass
+        while self._pending:
+            self._give_up(self._pending.popleft())
+        for hook in self.observers.run_ended:
+            hook()
+
+    def _give_up(self, record: StepRecord) -> None:
+        self.unresolved += 1
+        self._finish(record)
+
+    def _finish(self, record: StepRecord) -> None:
+        for hook in self.observers.step_finished:
+            hook(record)
+        self._free.append(record)

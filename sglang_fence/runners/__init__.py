@@ -1,0 +1,1 @@
+"""Runners: load a batch, prepare metadata, run the forward, and publish where its shared reads end."""

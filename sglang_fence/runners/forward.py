@@ -1,0 +1,140 @@
+"""The kernels of one forward, as parts: metadata, embedding, layers, logits."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sglang_fence.graphs.parts import Part
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    import torch
+
+    from sglang_fence.attention.base import AttentionBackend
+    from sglang_fence.attention.batch import ForwardBatch
+    from sglang_fence.device.protocol import Access, DeviceModule
+    from sglang_fence.models.served import ServedModel
+
+
+class ForwardKernels:
+    """Launches one model's forward through one backend.
+
+    Args:
+        device: launches.
+        model: computes.
+        backend: attends.
+        batch: what it runs on; bodies read it when they run.
+        step_reads: step buffers that eager kernels read through views. They are named at the launch and not kept, so
+            that the step record alone decides how long they live (R12).
+    """
+
+    def __init__(
+        self,
+        device: DeviceModule,
+        model: ServedModel,
+        backend: AttentionBackend,
+        batch: ForwardBatch,
+        step_reads: tuple[Access, ...] = (),
+    ) -> None:
+        self._device = device
+        self._model = model
+        self._backend = backend
+        self._batch = batch
+        self._step_reads = step_reads
+
+    def parts(self, after_metadata: Callable[[], None], *, breakable: bool) -> list[Part]:
+        """The forward from in-graph metadata on.
+
+        Args:
+            after_metadata: called right behind the in-graph metadata: here the marker is planted.
+            breakable: run every second layer eagerly, between two segments.
+        """
+
+        def begin() -> None:
+            self._backend.init_forward_metadata_in_graph(self._batch)
+            after_metadata()
+            self._embed()
+
+        parts = [Part(begin)]
+        carry: list[torch.Tensor] = []
+        for index in range(self._model.num_layers):
+            breaks = breakable and index % 2 == 1
+            if not breaks:
+                parts.append(Part(self._layer_launch(index)))
+                continue
+            leave, take = self._hand_over(carry)
+            parts += [Part(leave), Part(_in_turn(take, self._layer_launch(index), leave), breaks=True), Part(take)]
+        parts.append(Part(self._head))
+        return parts
+
+    def _embed(self) -> None:
+        batch, model = self._batch, self._model
+        self._device.launch(
+            "embed",
+            lambda: model.embed(batch.acts, batch.tokens, batch.positions),
+            reads=self._step_reads,
+        )
+
+    def _layer_launch(self, index: int) -> Callable[[], None]:
+        batch, model, backend = self._batch, self._model, self._backend
+        kernel = "layer" if batch.token_lines is None else "extend_layer"
+
+        def attend(layer: int, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+            return backend.attend(batch, layer, query, key, value)
+
+        def launch() -> None:
+            reads, writes = backend.layer_accesses(batch)
+            self._device.launch(
+                kernel,
+                lambda: model.layer(batch.acts, index, batch.positions, attend),
+                reads=(*reads, *self._step_reads),
+                writes=writes,
+            )
+
+        return launch
+
+    def _head(self) -> None:
+        batch, model = self._batch, self._model
+        self._device.launch("lm_head", lambda: model.head(batch.acts, batch.last_tokens), reads=self._step_reads)
+
+    def _hand_over(self, carry: list[torch.Tensor]) -> tuple[Callable[[], None], Callable[[], None]]:
+        """Launches that put the activations into a static tensor, and take them from there.
+
+        The tensor is made by the first body that runs, which on CUDA is in the first segment's capture.
+        """
+        acts = self._batch.acts
+
+        def leave() -> None:
+            hidden = acts.hidden
+            if hidden is None:
+                msg = "a break before any activations"
+                raise RuntimeError(msg)
+            if carry:
+                carry[0].copy_(hidden)
+            else:
+                carry.append(hidden.clone())
+
+        def take() -> None:
+            acts.hidden = carry[0]
+
+        return (
+            lambda: self._device.launch("hand_over", leave),
+            lambda: self._device.launch("hand_over", take),
+        )
+
+
+def _in_turn(*launches: Callable[[], None]) -> Callable[[], None]:
+    def launch() -> None:
+        for one in launches:
+            one()
+
+    return launch
+
+
+def capture_sizes(largest: int) -> Sequence[int]:
+    """Batch sizes to capture: powers of two below ``largest``, and itself."""
+    sizes = [1]
+    while sizes[-1] * 2 < largest:
+        sizes.append(sizes[-1] * 2)
+    return [*sizes, largest] if largest > 1 else sizes

@@ -1,0 +1,1 @@
+"""Speculative decoding: algorithms, and the workers that run their phases."""
