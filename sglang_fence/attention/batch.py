@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from sglang_fence.contract import ForwardMode
 from sglang_fence.models.served import Activations
 
 if TYPE_CHECKING:
     import torch
+
+    from sglang_fence.contract import ForwardMode
 
 
 @dataclass(slots=True, eq=False)

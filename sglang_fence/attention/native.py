@@ -11,12 +11,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import torch
-
 from sglang_fence.attention import paged
 from sglang_fence.attention.base import AttentionBackend
 
 if TYPE_CHECKING:
+    import torch
+
     from sglang_fence.attention.batch import ForwardBatch
     from sglang_fence.device.protocol import Access
 

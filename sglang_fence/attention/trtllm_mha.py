@@ -24,7 +24,7 @@ class TRTLLMMHAAttnBackend(NativeAttnBackend):
     name = "trtllm_mha"
 
     def shared_read_ends(self, mode: ForwardMode) -> SharedReadEnds:
-        """An extend reads everything it needs in ``init_forward_metadata_out_graph``: see :meth:`has_extend_snapshot`."""
+        """An extend reads all it needs before the replay: see :meth:`has_extend_snapshot`."""
         if mode is ForwardMode.EXTEND:
             return SharedReadEnds.PRE_REPLAY
         return super().shared_read_ends(mode)

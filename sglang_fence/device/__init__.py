@@ -14,12 +14,13 @@ if TYPE_CHECKING:
 DEVICES = ("auto", "cuda", "simulated")
 
 
-def open_device(name: str, costs: Path | None = None) -> DeviceModule:
+def open_device(name: str, costs: Path | None = None, *, check_hazards: bool = True) -> DeviceModule:
     """Open a device.
 
     Args:
         name: one of :data:`DEVICES`; ``auto`` is CUDA where there is one.
         costs: a cost table for the simulated device.
+        check_hazards: whether the simulated device checks the order of shared accesses.
 
     Raises:
         DeviceUnavailableError: CUDA was asked for and isn't here.
@@ -45,4 +46,4 @@ def open_device(name: str, costs: Path | None = None) -> DeviceModule:
     from sglang_fence.device.simulated.costs import CostTable  # noqa: PLC0415
     from sglang_fence.device.simulated.device import SimulatedDevice  # noqa: PLC0415
 
-    return SimulatedDevice(CostTable() if costs is None else CostTable.load(costs))
+    return SimulatedDevice(CostTable() if costs is None else CostTable.load(costs), check_hazards=check_hazards)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Generator, Sequence
 
     from sglang_fence.device import protocol
     from sglang_fence.device.buffers import SharedBuffer
@@ -104,7 +104,9 @@ class CudaDevice:
     def Event(self, *, enable_timing: bool = False, external: bool = False) -> CudaEvent:  # noqa: N802 - torch's name
         """See the protocol."""
         event: Any = torch.cuda.Event
-        return CudaEvent(event(enable_timing=enable_timing, external=True) if external else event(enable_timing=enable_timing))
+        return CudaEvent(
+            event(enable_timing=enable_timing, external=True) if external else event(enable_timing=enable_timing)
+        )
 
     def Stream(self, name: str, *, priority: int = 0) -> CudaStream:  # noqa: N802 - torch's name
         """See the protocol."""
@@ -120,13 +122,13 @@ class CudaDevice:
         return self._streams.get(raw.cuda_stream) or self._named(raw, "default")
 
     @contextmanager
-    def stream(self, stream: protocol.Stream) -> Iterator[None]:
+    def stream(self, stream: protocol.Stream) -> Generator[None]:
         """See the protocol."""
         with torch.cuda.stream(_raw(stream)):
             yield
 
     @contextmanager
-    def capture(self, graph: protocol.Graph) -> Iterator[None]:
+    def capture(self, graph: protocol.Graph) -> Generator[None]:
         """See the protocol. Captures thread-locally: other threads may go on using the device."""
         raw: Any = getattr(graph, "raw", None)
         context: Any = torch.cuda.graph(
@@ -168,6 +170,10 @@ class CudaDevice:
     def register_buffer(self, buffer: SharedBuffer) -> int:  # noqa: ARG002 - for devices that check
         """See the protocol."""
         return next(self._buffer_ids)
+
+    def virtual_seconds(self) -> float:
+        """Time is real here."""
+        return 0.0
 
     def synchronize(self) -> None:
         """See the protocol."""

@@ -50,7 +50,7 @@ class Stream(Protocol):
 
     @property
     def name(self) -> str:
-        """What reports call it: ``forward``, ``schedule``, …"""
+        """What reports call it: ``forward``, ``schedule`` and so on."""
 
     def wait_event(self, event: Event) -> None:
         """Hold later work of this stream until the newest record of ``event`` *issued before this call* is done.
@@ -72,6 +72,12 @@ class Graph(Protocol):
         """Enqueue the captured nodes on the current stream; external event nodes re-arm here."""
 
 
+# Inside DeviceModule these names are its methods.
+_Event = Event
+_Stream = Stream
+_Graph = Graph
+
+
 class DeviceModule(Protocol):
     """A device, as ``torch.cuda`` is one."""
 
@@ -87,30 +93,30 @@ class DeviceModule(Protocol):
     def asynchronous(self) -> bool:
         """Whether streams run apart from the host, so that a barrier is needed (R11)."""
 
-    def Event(self, *, enable_timing: bool = False, external: bool = False) -> Event:  # noqa: N802 - torch.cuda's name
+    def Event(self, *, enable_timing: bool = False, external: bool = False) -> _Event:  # noqa: N802 - torch.cuda's name
         """Make an event. ``external`` ones become nodes of a graph when recorded in a capture.
 
         Raises:
             TypeError: external events are missing here.
         """
 
-    def Stream(self, name: str, *, priority: int = 0) -> Stream:  # noqa: N802 - torch.cuda's name
+    def Stream(self, name: str, *, priority: int = 0) -> _Stream:  # noqa: N802 - torch.cuda's name
         """Make a stream of its own."""
 
-    def current_stream(self) -> Stream:
+    def current_stream(self) -> _Stream:
         """The stream that launches and replays go to."""
 
-    def stream(self, stream: Stream) -> AbstractContextManager[None]:
+    def stream(self, stream: _Stream) -> AbstractContextManager[None]:
         """Make ``stream`` current for the block."""
 
-    def capture(self, graph: Graph) -> AbstractContextManager[None]:
+    def capture(self, graph: _Graph) -> AbstractContextManager[None]:
         """Record what the block launches on the current stream as nodes of ``graph``, instead of running it.
 
         Raises:
             CaptureError: a capture is under way already, or the block leaves a side stream unjoined.
         """
 
-    def Graph(self, name: str) -> Graph:  # noqa: N802 - beside torch.cuda's CUDAGraph
+    def Graph(self, name: str) -> _Graph:  # noqa: N802 - beside torch.cuda's CUDAGraph
         """Make an empty graph; ``name`` is what reports call it."""
 
     def is_current_stream_capturing(self) -> bool:
@@ -143,7 +149,7 @@ class DeviceModule(Protocol):
     def set_step(self, step: int) -> None:
         """Say which step the host works for from here on; reports name it. −1 for none."""
 
-    def freed(self, buffer_id: int, stream: Stream) -> None:
+    def freed(self, buffer_id: int, stream: _Stream) -> None:
         """Hear that the block of a buffer went back to ``stream``'s allocator: a write to all of its rows (R12)."""
 
     def check_access(self, buffer: SharedBuffer) -> None:
@@ -155,6 +161,9 @@ class DeviceModule(Protocol):
 
     def register_buffer(self, buffer: SharedBuffer) -> int:
         """Take a shared buffer up; return its id, unique for the device's life."""
+
+    def virtual_seconds(self) -> float:
+        """The host's virtual time since the device was made; 0 where time is real."""
 
     def synchronize(self) -> None:
         """Block the host until every stream is empty."""

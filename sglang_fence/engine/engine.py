@@ -92,7 +92,9 @@ class Engine:
             request.fail(f"token {bad} of the prompt is outside the vocabulary, 0 to {self.model.vocab_size - 1}")
             return
         if prompt >= context:
-            request.fail(f"the prompt has {prompt} tokens; the context takes {context}, and one must be left to generate")
+            request.fail(
+                f"the prompt has {prompt} tokens; the context takes {context}, and one must be left to generate"
+            )
             return
         request.max_new_tokens = min(request.params.max_new_tokens, context - prompt)
         longest = prompt + request.max_new_tokens - 1

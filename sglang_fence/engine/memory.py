@@ -20,6 +20,8 @@ class RequestMemory:
     def __init__(self, requests: ReqToTokenPool, kv: PagedKV) -> None:
         self.requests = requests
         self.kv = kv
+        self.cached_tokens = 0
+        """Tokens whose prefill the prefix cache saved."""
 
     def most_tokens(self) -> int:
         """The longest request that the pools could ever hold, alone."""
@@ -58,6 +60,7 @@ class RequestMemory:
         request.fill = fill
         request.pages = cached + fresh
         request.kv_len = len(cached) * kv.page_size
+        self.cached_tokens += request.kv_len
         request.window_passed = 0
         self.point(request, 0, request.kv_len, updates)
         self._pass_window(request)

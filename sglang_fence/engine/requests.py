@@ -30,7 +30,7 @@ class SamplingParams:
 class Request:
     """State of one request. ``kv_len`` counts what has been launched, ``output`` what the host has seen."""
 
-    id: str
+    id: str | int
     prompt: list[int]
     params: SamplingParams
     max_new_tokens: int = 0

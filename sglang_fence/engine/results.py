@@ -61,10 +61,9 @@ class ResultProcessor:
                 request.in_flight -= 1
             if request.finished:
                 continue  # it ended while this step, launched before anybody knew, computed one token too many
-            if lane.samples:
-                self._append(request, token)
+            ended = lane.samples and self._append(request, token)
             current = lane.epoch == request.epoch
-            if request.finished:
+            if ended:
                 self._finish(request, current=current)
             elif current:
                 if batch.work.mode.is_extend():
@@ -73,7 +72,8 @@ class ResultProcessor:
         self._memory.requests.write("rewrite_req_to_token", updates)
         self._memory.slide(live)
 
-    def _append(self, request: Request, token: int) -> None:
+    def _append(self, request: Request, token: int) -> bool:
+        """Append a token; return whether it is the last."""
         request.output.append(token)
         if token in self._model.eos_ids:
             request.finish_reason = "stop"
@@ -83,6 +83,7 @@ class ResultProcessor:
                 request.finish_reason = "stop"
         if request.finish_reason is None and len(request.output) >= request.max_new_tokens:
             request.finish_reason = "length"
+        return request.finish_reason is not None
 
     def _finish(self, request: Request, *, current: bool) -> None:
         """Give a finished request's memory back; it has none if it was retracted meanwhile (``current`` false)."""

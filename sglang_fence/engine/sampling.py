@@ -54,7 +54,7 @@ def sample(logits: torch.Tensor, packed: torch.Tensor | None) -> torch.Tensor:
         return best
     temperature, top_p, seed, position = packed
     scaled = logits.double() / temperature.clamp_min(1e-6)[:, None]
-    ordered, order = scaled.softmax(-1).sort(-1, descending=True, stable=True)
+    ordered, order = scaled.softmax(-1).sort(dim=-1, descending=True, stable=True)
     nucleus = ordered.cumsum(-1) - ordered < top_p[:, None]
     kept = torch.zeros_like(nucleus).scatter(-1, order, nucleus)
     noise = -(-_uniform(seed.long(), position.long(), logits.shape[-1]).log()).log()

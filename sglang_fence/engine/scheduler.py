@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 class Scheduler:
     """Drives one worker until its planner is idle."""
 
-    def __init__(  # noqa: PLR0913 - it joins what was built apart
+    def __init__(
         self,
         device: DeviceModule,
         schedule_stream: Stream,
@@ -44,15 +44,24 @@ class Scheduler:
         self._probe = probe
         self.lifetimes = StepLifetimes()
         self.steps = 0
+        self.virtual_seconds = 0.0
+        """Serving time in the device's own virtual time; 0 where time is real."""
+
+    @property
+    def retractions(self) -> int:
+        """How often a request lost its memory for others to go on."""
+        return self._planner.retractions
 
     def run(self, *, overlap: bool) -> None:
         """Serve all that waits, and return when the device is idle."""
+        started = self._device.virtual_seconds()
         with self._device.stream(self._schedule_stream):
             if overlap:
                 self._event_loop_overlap()
             else:
                 self._event_loop_normal()
         self._device.synchronize()
+        self.virtual_seconds = self._device.virtual_seconds() - started
         self.lifetimes.reap()
         self._device.set_step(-1)
 

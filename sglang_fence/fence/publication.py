@@ -57,8 +57,8 @@ class ReadDone:
         unknown = self.ends is SharedReadEnds.UNKNOWN
         if (self.event is None) != unknown or (self.reason is not None) != unknown:
             msg = (
-                f"step {self.step}, {self.mode}: a publication has an event unless it is UNKNOWN, and a reason only then;"
-                f" got ends={self.ends.name}, event={self.event!r}, reason={self.reason!r}"
+                f"step {self.step}, {self.mode}: a publication has an event unless it is UNKNOWN, and a reason only"
+                f" then; got ends={self.ends.name}, event={self.event!r}, reason={self.reason!r}"
             )
             raise ContractError(msg)
 

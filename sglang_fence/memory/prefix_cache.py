@@ -59,8 +59,6 @@ class PrefixCache:
         self._root = Node(None, (), 0)
         self._clock = 0
         self._idle = 0
-        self.hits = 0
-        """Tokens whose prefill was saved."""
 
     @property
     def evictable(self) -> int:
@@ -86,7 +84,6 @@ class PrefixCache:
         path = Path()
         for node in found[: usable([node.page for node in found])]:
             self._hold(path, node)
-        self.hits += len(path.nodes) * self._page_size
         return path
 
     def insert(self, tokens: Sequence[int], pages: Sequence[int], path: Path) -> list[tuple[int, int, int]]:

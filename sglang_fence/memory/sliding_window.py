@@ -76,7 +76,7 @@ class SlidingWindowPool:
     def move(self, pairs: Sequence[tuple[int, int]]) -> None:
         """For each (own page, cached page) of the same tokens: let an unmapped cached page take over the own mapping.
 
-        The prefix cache may have given up a page's window contents; a live request that is pointed at it brings its own.
+        The prefix cache may have given up a page's window contents; a live request pointed at it brings its own.
         """
         moving = [(own, cached) for own, cached in pairs if own in self._swa_of and cached not in self._swa_of]
         if not moving:

@@ -92,10 +92,7 @@ def load_model(options: ModelOptions, device: torch.device) -> ServedModel:
         msg = "serving needs Transformers: pip install 'sglang-fence[model]'"
         raise ModelError(msg) from error
     AttentionInterface.register(ATTENTION_NAME, paged_attention)
-    if options.model == EMBEDDED:
-        causal_lm, tokenizer = embedded_causal_lm(), ByteTokenizer()
-    else:
-        causal_lm, tokenizer = _load_checkpoint(options.model)
+    causal_lm, tokenizer = _embedded() if options.model == EMBEDDED else _load_checkpoint(options.model)
     config = causal_lm.config
     config._attn_implementation = ATTENTION_NAME  # noqa: SLF001 - the attribute that Transformers dispatches on
     dtype = _dtype(options.dtype, device, causal_lm.dtype)
@@ -109,6 +106,10 @@ def load_model(options: ModelOptions, device: torch.device) -> ServedModel:
         context_len=_context_len(config, options),
         eos_ids=_eos_ids(causal_lm),
     )
+
+
+def _embedded() -> tuple[Any, Tokenizer]:
+    return embedded_causal_lm(), ByteTokenizer()
 
 
 def _load_checkpoint(name: str) -> tuple[Any, Tokenizer]:

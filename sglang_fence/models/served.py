@@ -94,7 +94,7 @@ class ServedModel:
         acts.logits = self.causal_lm.lm_head(self.causal_lm.model.norm(hidden))
 
 
-def paged_attention(  # noqa: PLR0913 - Transformers' signature of an attention function
+def paged_attention(
     module: Any,  # noqa: ANN401 - any model's attention module
     query: torch.Tensor,
     key: torch.Tensor,

@@ -87,17 +87,17 @@ class Observers:
         def call(*args: Any) -> None:  # noqa: ANN401 - passes on whatever the hook takes
             try:
                 method(*args)
-            except Exception:  # an observer must never end a step; it is counted and logged below
-                self._failed(observer, hook)
+            except Exception as error:  # noqa: BLE001 - an observer must never end a step; it is counted and logged
+                self._failed(observer, hook, error)
 
         return call
 
-    def _failed(self, observer: Observer, hook: str) -> None:
+    def _failed(self, observer: Observer, hook: str, error: Exception) -> None:
         self.errors[hook] = self.errors.get(hook, 0) + 1
         count = self._errors[id(observer)] = self._errors.get(id(observer), 0) + 1
         name = type(observer).__name__
         if count == 1:
-            logger.exception("observer %s failed in %s; serving goes on", name, hook)
+            logger.error("observer %s failed in %s; serving goes on", name, hook, exc_info=error)
         if count >= ERRORS_ALLOWED and observer in self._installed:
             logger.error("observer %s failed %d times and is dropped", name, count)
             self._installed = tuple(other for other in self._installed if other is not observer)

@@ -16,7 +16,7 @@ from sglang_fence.observe.record import StepRecord
 from sglang_fence.observe.timing import ObserverStream, StepTimers, TimingDevice
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator
 
     from sglang_fence.observe.observer import Observers
 
@@ -90,7 +90,7 @@ class StepProbe:
         self._record.launch_ns = perf_counter_ns()
 
     @contextmanager
-    def range(self, name: str) -> Iterator[None]:
+    def range(self, name: str) -> Generator[None]:
         """Mark a phase of the current step on the host; balanced also when the body raises."""
         observers, step = self.observers, self._record.step
         for started in observers.range_started:

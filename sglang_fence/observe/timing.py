@@ -9,10 +9,7 @@ stream that waits for it and records an event of its own.
 
 from __future__ import annotations
 
-from typing import Protocol, TypeVar
-
-E = TypeVar("E")
-S = TypeVar("S")
+from typing import Any, Protocol
 
 
 class TimedEvent(Protocol):
@@ -31,7 +28,7 @@ class TimedEvent(Protocol):
 class ObserverStream(Protocol):
     """A stream that only observes."""
 
-    def wait_event(self, event: object, /) -> None:
+    def wait_event(self, event: Any, /) -> None:  # noqa: ANN401 - whatever event the device makes
         """Hold later work behind the newest record of ``event``."""
 
 

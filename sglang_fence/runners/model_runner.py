@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from sglang_fence.contract import ForwardMode
 from sglang_fence.device.buffers import SharedBuffer
 from sglang_fence.fence.publication import Mailbox, Publisher, Resolution, resolve
 
 if TYPE_CHECKING:
     from sglang_fence.attention.base import AttentionBackend
+    from sglang_fence.contract import ForwardMode
     from sglang_fence.device.protocol import DeviceModule, Stream
     from sglang_fence.environ import Switches
     from sglang_fence.fence.barrier import FencePolicy
@@ -81,7 +81,9 @@ class ModelRunner:
         self.relay = SharedBuffer(device, "relay", relay)
         self._prefill_engaged: set[str] = set()
 
-    def resolve_shared_read_ends(self, backend: AttentionBackend, mode: ForwardMode, marker: Marker | None) -> Resolution:
+    def resolve_shared_read_ends(
+        self, backend: AttentionBackend, mode: ForwardMode, marker: Marker | None
+    ) -> Resolution:
         """Resolve ``backend``'s declaration for ``mode`` against the graph about to replay, and tell the probe."""
         declared = backend.shared_read_ends(mode)
         resolution = resolve(declared, marker)

@@ -43,18 +43,14 @@ def prefill_gate(
     ends: SharedReadEnds,
 ) -> FallbackReason | None:
     """Return why this prefill may not publish; None if it may. What the backend can't do comes before what is off."""
-    if fence.policy.forced_coarse:
-        return FallbackReason.FORCED
-    if ends is SharedReadEnds.UNKNOWN:
-        return FallbackReason.BACKEND_UNKNOWN
-    if batch.mode is not ForwardMode.EXTEND or ends is not SharedReadEnds.PRE_REPLAY:
-        return FallbackReason.MODE_UNSUPPORTED
-    if not fence.switches.enable_prefill_war_read_done:
-        return FallbackReason.PREFILL_DISABLED
-    if not backend.has_extend_snapshot(batch):
-        return FallbackReason.SNAPSHOT_MISSING
-    if fence.spec_reader_follows_prefill:
-        return FallbackReason.SPEC_READER_FOLLOWS
-    if fence.host_cache:
-        return FallbackReason.HOST_CACHE
-    return None
+    early_extend = batch.mode is ForwardMode.EXTEND and ends is SharedReadEnds.PRE_REPLAY
+    gates = (
+        (fence.policy.forced_coarse, FallbackReason.FORCED),
+        (ends is SharedReadEnds.UNKNOWN, FallbackReason.BACKEND_UNKNOWN),
+        (not early_extend, FallbackReason.MODE_UNSUPPORTED),
+        (not fence.switches.enable_prefill_war_read_done, FallbackReason.PREFILL_DISABLED),
+        (not backend.has_extend_snapshot(batch), FallbackReason.SNAPSHOT_MISSING),
+        (fence.spec_reader_follows_prefill, FallbackReason.SPEC_READER_FOLLOWS),
+        (fence.host_cache, FallbackReason.HOST_CACHE),
+    )
+    return next((reason for closed, reason in gates if closed), None)

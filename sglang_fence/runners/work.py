@@ -58,7 +58,10 @@ def pack_extend(
     tokens: list[int],
 ) -> torch.Tensor:
     """Pack an extend's inputs; ``tokens`` are the new tokens of all lines, one after the other."""
-    last, positions, lines, end = [], [], [], 0
+    last: list[int] = []
+    positions: list[int] = []
+    lines: list[int] = []
+    end = 0
     for line, (new, whole) in enumerate(zip(query_lens, kv_lens, strict=True)):
         end += new
         last.append(end - 1)

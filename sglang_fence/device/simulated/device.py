@@ -71,6 +71,10 @@ class SimulatedDevice:
         """The host's virtual time in µs."""
         return to_us(self._core.timeline.now)
 
+    def virtual_seconds(self) -> float:
+        """The host's virtual time since the device was made, in seconds."""
+        return self.now_us / 1e6
+
     @property
     def hazards(self) -> list[Hazard]:
         """The hazards so far, at most 1,000, in the order of their first, then their second access."""

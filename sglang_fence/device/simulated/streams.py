@@ -51,7 +51,8 @@ class SimulatedEvent:
         """Whether the work of the newest record is done by the host's time; true where nothing was recorded.
 
         No virtual time passes, so asking again and again gets the same answer. True orders what the host does next
-        after that work, as a synchronisation would.
+        after that work, as a synchronisation would; but not for an event made with timing: those belong to whoever
+        observes, and watching a run must not make it look better ordered than it is.
 
         Raises:
             CaptureError: a capture is under way, or the newest record was made in one.
@@ -64,7 +65,8 @@ class SimulatedEvent:
             return True
         if self.bound.time > core.timeline.now:
             return False
-        core.synchronize(self.bound, ("event", None))
+        if not self.timed:
+            core.synchronize(self.bound, ("event", None))
         return True
 
     def synchronize(self) -> None:

@@ -1,0 +1,7 @@
+"""The command line, ``sglang-fence``: a file a command."""
+
+from __future__ import annotations
+
+from sglang_fence.cli.app import main
+
+__all__ = ["main"]

@@ -1,0 +1,47 @@
+"""The typer application, and how errors leave it."""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+from sglang_fence import __version__
+from sglang_fence.cli import check_command, run_command
+from sglang_fence.errors import UserError
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="The shared-read fence of an overlap-scheduled LLM runtime, observed in every step.",
+)
+app.command("run")(run_command.run)
+app.command("check")(check_command.check)
+
+
+def _version(asked: bool) -> None:  # noqa: FBT001 - typer's callback signature
+    if asked:
+        typer.echo(__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    *,
+    _version_asked: Annotated[
+        bool,
+        typer.Option("--version", callback=_version, is_eager=True, help="Print the version."),
+    ] = False,
+) -> None:
+    """Options of the program itself."""
+
+
+def main() -> None:
+    """Run the command line; a user's mistake is one line on stderr and exit status 2."""
+    try:
+        app()
+    except UserError as error:
+        line = " ".join(str(error).split())
+        typer.echo(f"sglang-fence: {line}", err=True)
+        sys.exit(2)

@@ -1,0 +1,174 @@
+"""``sglang-fence run``: serve prompts, and say of each step what the fence did."""
+
+from __future__ import annotations
+
+import json
+import time
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from sglang_fence.cli.progress import serving
+from sglang_fence.cli.run_report import Outcome, print_report
+from sglang_fence.device import open_device
+from sglang_fence.engine.engine import Engine
+from sglang_fence.engine.options import EngineOptions
+from sglang_fence.engine.prompts import PromptLine, built_in, read_prompts, take, to_request
+from sglang_fence.engine.requests import Request, SamplingParams
+from sglang_fence.environ import Switches
+from sglang_fence.errors import ConfigError, PromptError
+from sglang_fence.models.loading import EMBEDDED, ModelOptions
+from sglang_fence.observe.summary import Summary
+
+BUILT_IN_REQUESTS = 32
+
+
+class DeviceName(StrEnum):
+    """``--device``."""
+
+    AUTO = "auto"
+    CUDA = "cuda"
+    SIMULATED = "simulated"
+
+
+class FenceName(StrEnum):
+    """``--fence``."""
+
+    FINE = "fine"
+    COARSE = "coarse"
+    OFF = "off"
+
+
+class GraphName(StrEnum):
+    """``--graph``."""
+
+    FULL = "full"
+    BREAKABLE = "breakable"
+    OFF = "off"
+
+
+class DTypeName(StrEnum):
+    """``--dtype``."""
+
+    AUTO = "auto"
+    FLOAT32 = "float32"
+    BFLOAT16 = "bfloat16"
+
+
+def run(  # noqa: PLR0913 - a command line has as many options as its users need
+    *,
+    device: Annotated[DeviceName, typer.Option(help="auto: CUDA where there is one.")] = DeviceName.AUTO,
+    model: Annotated[str, typer.Option(help="A directory, a hub name, or the embedded default.")] = EMBEDDED,
+    dtype: Annotated[
+        DTypeName, typer.Option(help="auto: float32 on the CPU, the checkpoint's on CUDA.")
+    ] = DTypeName.AUTO,
+    prompts: Annotated[
+        Path | None, typer.Option(help="Text, one prompt a line, or JSONL; built-in if left out.")
+    ] = None,
+    requests: Annotated[
+        int | None, typer.Option(min=1, help="How many prompts to serve; repeats a shorter file.")
+    ] = None,
+    max_new_tokens: Annotated[int, typer.Option(help="Tokens to generate for each prompt.")] = 32,
+    temperature: Annotated[float, typer.Option(help="0: greedy.")] = 0.0,
+    top_p: Annotated[float, typer.Option(help="Nucleus to sample from.")] = 1.0,
+    stop: Annotated[list[str] | None, typer.Option(help="A text that ends an output; may be repeated.")] = None,
+    attention: Annotated[str, typer.Option(help="Attention backend: native or trtllm_mha.")] = "native",
+    fence: Annotated[FenceName | None, typer.Option(help="Outranks the environment's switches.")] = None,
+    overlap: Annotated[bool, typer.Option(help="Prepare the next step while the last one runs.")] = True,
+    graph: Annotated[GraphName, typer.Option(help="off: eager, for debugging.")] = GraphName.FULL,
+    max_running: Annotated[int, typer.Option(help="Requests that run at once.")] = 16,
+    kv_tokens: Annotated[int | None, typer.Option(help="Size of the KV pool in tokens.")] = None,
+    chunk: Annotated[int, typer.Option(help="Tokens of prefill a step.")] = 512,
+    context_length: Annotated[int | None, typer.Option(help="Shortens the model's context.")] = None,
+    sliding_window: Annotated[int | None, typer.Option(help="Gives every layer this window, in tokens.")] = None,
+    prefix_cache: Annotated[bool, typer.Option(help="Keep pages for prompts with the same beginning.")] = True,
+    costs: Annotated[Path | None, typer.Option(help="Cost table of the simulated device, JSON.")] = None,
+    check_hazards: Annotated[bool, typer.Option(help="Check the order of shared accesses (simulated device).")] = True,
+    seed: Annotated[int, typer.Option(min=0, help="Of sampling and of the built-in prompts.")] = 0,
+    output: Annotated[Path | None, typer.Option(help="Write a line of JSON a request, in the order given.")] = None,
+    json_file: Annotated[Path | None, typer.Option("--json", help="Write what the fence did, as JSON.")] = None,
+) -> None:
+    """Serve prompts through an overlapped scheduler behind the fence, and say what the fence did in each step.
+
+    Exit status: 0, 1 if hazards were found, 2 for a mistake in what was given or if no prompt could be served.
+    """
+    defaults = _sampling(max_new_tokens, temperature, top_p, seed, stop or [])
+    _check_writable(output, json_file)
+    lines = _lines(prompts, requests, seed, defaults)
+    options = EngineOptions(
+        model=ModelOptions(model, dtype.value, sliding_window, context_length),
+        attention=attention,
+        fence=None if fence is None else fence.value,
+        overlap=overlap,
+        graph=graph.value,
+        max_running=max_running,
+        kv_tokens=kv_tokens,
+        chunk=chunk,
+        prefix_cache=prefix_cache,
+        switches=Switches.from_environ(),
+    )
+    summary = Summary()
+    engine = Engine(open_device(device.value, costs, check_hazards=check_hazards), options, [summary])
+    asked = [to_request(line, engine.model.tokenizer, defaults) for line in lines]
+    for request in asked:
+        if not request.finished:
+            engine.check(request)
+    failed = [request for request in asked if request.error is not None]
+    if len(failed) == len(asked):
+        _write_lines(output, asked)
+        more = f" (and {len(failed) - 1} more like it)" if len(failed) > 1 else ""
+        msg = f"request {failed[0].id}: {failed[0].error}{more}; nothing is left to serve"
+        raise PromptError(msg)
+    for request in failed:
+        typer.echo(f"sglang-fence: request {request.id}: {request.error}; the others are served", err=True)
+    started = time.perf_counter()
+    with serving(len(asked) - len(failed)) as on_finish:
+        scheduler = engine.serve(asked, on_finish)
+    outcome = Outcome.of(engine, scheduler, summary, asked, time.perf_counter() - started)
+    _write_lines(output, asked)
+    if json_file is not None:
+        json_file.write_text(json.dumps(outcome.to_json(), indent=2) + "\n", encoding="utf-8")
+    print_report(outcome, Console())
+    raise typer.Exit(1 if outcome.hazards else 0)
+
+
+def _sampling(max_new_tokens: int, temperature: float, top_p: float, seed: int, stop: list[str]) -> SamplingParams:
+    if max_new_tokens < 1:
+        msg = f"--max-new-tokens {max_new_tokens}: give 1 or more"
+        raise ConfigError(msg)
+    if not 0.0 <= temperature < float("inf"):
+        msg = f"--temperature {temperature}: give 0 (greedy) or more"
+        raise ConfigError(msg)
+    if not 0.0 < top_p <= 1.0:
+        msg = f"--top-p {top_p}: give a share above 0, up to 1"
+        raise ConfigError(msg)
+    if "" in stop:
+        msg = "--stop '': an empty text would end every output at once"
+        raise ConfigError(msg)
+    return SamplingParams(max_new_tokens, temperature, top_p, seed, tuple(stop))
+
+
+def _lines(path: Path | None, count: int | None, seed: int, defaults: SamplingParams) -> list[PromptLine]:
+    if path is None:
+        return built_in(count or BUILT_IN_REQUESTS, seed)
+    return take(read_prompts(path, defaults), count)
+
+
+def _check_writable(*paths: Path | None) -> None:
+    for path in paths:
+        if path is None:
+            continue
+        try:
+            path.open("a", encoding="utf-8").close()
+        except OSError as error:
+            msg = f"{path} can't be written ({error.strerror}): name a file in a folder that exists"
+            raise ConfigError(msg) from error
+
+
+def _write_lines(path: Path | None, requests: list[Request]) -> None:
+    if path is not None:
+        content: list[dict[str, Any]] = [request.to_json() for request in requests]
+        path.write_text("".join(json.dumps(line) + "\n" for line in content), encoding="utf-8")
