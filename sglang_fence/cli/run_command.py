@@ -127,6 +127,7 @@ def run(  # noqa: PLR0913 - a command line has as many options as its users need
     started = time.perf_counter()
     with serving(len(asked) - len(failed)) as on_finish:
         scheduler = engine.serve(asked, on_finish)
+        engine.close()
     outcome = Outcome.of(engine, scheduler, summary, asked, time.perf_counter() - started)
     _write_lines(output, asked)
     if json_file is not None:

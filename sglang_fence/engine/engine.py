@@ -120,8 +120,12 @@ class Engine:
         planner.waiting.extend(request for request in requests if not request.finished)
         with torch.inference_mode():
             scheduler.run(overlap=self.options.overlap)
-        self.probe.close()
+        self.probe.flush()
         return scheduler
+
+    def close(self) -> None:
+        """End the run for the observers."""
+        self.probe.close()
 
     def _pools(self) -> tuple[ReqToTokenPool, PagedKV]:
         options, context = self.options, self.model.context_len

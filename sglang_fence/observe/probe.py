@@ -140,12 +140,16 @@ class StepProbe:
             count += 1
         return count
 
-    def close(self) -> None:
-        """Read what is left (the caller has synchronised the device) and end the run."""
+    def flush(self) -> None:
+        """Read what is left. The caller has synchronised the device, so that all of it is there."""
         while self.drain():
             pass
         while self._pending:
             self._give_up(self._pending.popleft())
+
+    def close(self) -> None:
+        """End the run."""
+        self.flush()
         for hook in self.observers.run_ended:
             hook()
 

@@ -1,0 +1,1 @@
+"""Benchmarks: compared in one run, in interleaved blocks, as ratios with their spread."""

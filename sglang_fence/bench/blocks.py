@@ -1,0 +1,73 @@
+"""Interleaved blocks: every variant once a round, in an order that turns, so that drift hits all alike."""
+
+from __future__ import annotations
+
+import statistics
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """One variant over all rounds."""
+
+    values: tuple[float, ...]
+    """What each round gave."""
+    ratios: tuple[float, ...]
+    """Each round's value over the same round's value of the baseline."""
+
+    @property
+    def median(self) -> float:
+        """Median of the values."""
+        return statistics.median(self.values)
+
+    @property
+    def ratio(self) -> float:
+        """Median of the ratios."""
+        return statistics.median(self.ratios)
+
+    @property
+    def spread(self) -> tuple[float, float]:
+        """Smallest and largest ratio."""
+        return min(self.ratios), max(self.ratios)
+
+    def to_json(self) -> dict[str, object]:
+        """Return the figures."""
+        return {"median": self.median, "values": list(self.values), "ratio": self.ratio, "spread": list(self.spread)}
+
+
+def interleave(
+    variants: Mapping[str, Callable[[], float]],
+    *,
+    rounds: int,
+    baseline: str,
+    on_block: Callable[[str], None] = lambda _: None,
+) -> dict[str, Measured]:
+    """Run each variant once a round and compare within the round.
+
+    Args:
+        variants: name → runs one block and returns its figure.
+        rounds: how many; one more is run first and thrown away, as warm-up.
+        baseline: the variant that ratios are against.
+        on_block: called with the variant's name after each block.
+    """
+    names: Sequence[str] = list(variants)
+    rows: list[dict[str, float]] = []
+    for number in range(rounds + 1):
+        turned = [*names[number % len(names) :], *names[: number % len(names)]]
+        row: dict[str, float] = {}
+        for name in turned:
+            row[name] = variants[name]()
+            on_block(name)
+        if number:
+            rows.append(row)
+    return {
+        name: Measured(
+            tuple(row[name] for row in rows),
+            tuple(row[name] / row[baseline] for row in rows),
+        )
+        for name in names
+    }

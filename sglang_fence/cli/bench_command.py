@@ -1,0 +1,87 @@
+"""``sglang-fence bench``: what the fence gives back, and what observing and checking cost."""
+
+from __future__ import annotations
+
+import json
+import platform
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import torch
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from sglang_fence.bench import hot_path, serving
+from sglang_fence.bench.blocks import Measured, interleave
+from sglang_fence.cli.run_command import DeviceName
+from sglang_fence.device import open_device
+from sglang_fence.engine.options import EngineOptions
+from sglang_fence.models.loading import EMBEDDED, ModelOptions
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class What(StrEnum):
+    """What to measure."""
+
+    ALL = "all"
+    FENCE = "fence"
+    OBSERVE = "observe"
+    CHECKER = "checker"
+
+
+def bench(  # noqa: PLR0913 - a command line has as many options as its users need
+    what: Annotated[What, typer.Argument(help="fence: steps/s; observe: ns a step; checker: its share.")] = What.ALL,
+    *,
+    device: Annotated[DeviceName, typer.Option(help="auto: CUDA where there is one.")] = DeviceName.AUTO,
+    model: Annotated[str, typer.Option(help="A directory, a hub name, or the embedded default.")] = EMBEDDED,
+    attention: Annotated[str, typer.Option(help="Attention backend.")] = "native",
+    requests: Annotated[int, typer.Option(min=1, help="Requests a block.")] = 8,
+    new_tokens: Annotated[int, typer.Option(min=2, help="Tokens a request.")] = 200,
+    rounds: Annotated[int, typer.Option(min=1, help="Rounds of interleaved blocks.")] = 5,
+    steps: Annotated[int, typer.Option(min=1, help="Steps of a checker block.")] = 2000,
+    json_file: Annotated[Path | None, typer.Option("--json", help="Write all figures.")] = None,
+) -> None:
+    """Compare in one run: blocks of each variant in turn, ratios within each round, median and spread."""
+    options = EngineOptions(model=ModelOptions(model), attention=attention, max_running=requests)
+    figures: dict[str, dict[str, Measured]] = {}
+    console = Console()
+    with console.status("measuring"):
+        if what in {What.ALL, What.OBSERVE}:
+            figures["observe: host ns a step"] = _measure(hot_path.parts(), rounds, "no observer")
+        if what in {What.ALL, What.FENCE}:
+            opened = open_device(device.value, check_hazards=False)
+            blocks = serving.fences(opened, options, requests=requests, new_tokens=new_tokens)
+            figures[f"fence: steps/s on {opened.name}"] = _measure(blocks, rounds, "off")
+        if what in {What.ALL, What.CHECKER}:
+            blocks = serving.checker(options, steps=steps)
+            figures[f"checker: processor seconds for {steps} steps"] = _measure(blocks, max(1, rounds // 2), "without")
+    for title, rows in figures.items():
+        console.print(_table(title, rows))
+    versions = {"python": platform.python_version(), "torch": torch.__version__, "machine": _machine()}
+    console.print(", ".join(f"{name} {value}" for name, value in versions.items()), highlight=False)
+    if json_file is not None:
+        content = {title: {name: one.to_json() for name, one in rows.items()} for title, rows in figures.items()}
+        json_file.write_text(json.dumps({"versions": versions, "figures": content}, indent=2) + "\n", encoding="utf-8")
+
+
+def _measure(blocks: dict[str, Callable[[], float]], rounds: int, baseline: str) -> dict[str, Measured]:
+    return interleave(blocks, rounds=rounds, baseline=baseline)
+
+
+def _machine() -> str:
+    return torch.cuda.get_device_name() if torch.cuda.is_available() else f"{platform.machine()} CPU"
+
+
+def _table(title: str, rows: dict[str, Measured]) -> Table:
+    table = Table(title=title, title_justify="left")
+    table.add_column("variant")
+    for column in ("median", "ratio", "spread of ratios"):
+        table.add_column(column, justify="right")
+    for name, one in rows.items():
+        low, high = one.spread
+        table.add_row(name, f"{one.median:,.2f}", f"{one.ratio:.3f}", f"{low:.3f} … {high:.3f}")
+    return table
