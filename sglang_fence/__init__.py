@@ -5,7 +5,7 @@ enforces it::
 
     cli                              the command line
     sglang_plugin   analyze          the observer inside SGLang; captures of Nsight Systems
-    audit                            whether declared read ends are sound
+    audit   bench                    whether declared read ends are sound; what the fence is worth
     engine                           requests, batches, the overlap scheduler
     speculative                      draft, verify, extend
     runners                          who loads, replays and publishes
