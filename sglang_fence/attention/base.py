@@ -18,11 +18,13 @@ from typing import TYPE_CHECKING, ClassVar
 from sglang_fence.contract import ForwardMode, SharedReadEnds
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import torch
 
     from sglang_fence.attention.batch import ForwardBatch
     from sglang_fence.device.protocol import Access, DeviceModule
-    from sglang_fence.memory.kv_pool import PagedKV
+    from sglang_fence.memory.kv_pool import KVStore
     from sglang_fence.memory.request_pool import ReqToTokenPool
 
 
@@ -31,7 +33,7 @@ class AttentionBackend(ABC):
 
     name: ClassVar[str]
 
-    def __init__(self, device: DeviceModule, requests: ReqToTokenPool, kv: PagedKV) -> None:
+    def __init__(self, device: DeviceModule, requests: ReqToTokenPool, kv: KVStore) -> None:
         self.device = device
         self.requests = requests
         self.kv = kv
@@ -48,6 +50,29 @@ class AttentionBackend(ABC):
     @abstractmethod
     def init_forward_metadata_in_graph(self, batch: ForwardBatch) -> None:
         """Launch what is captured and replayed with the graph: static shapes, no host reads."""
+
+    def init_forward_metadata_segment(self, batch: ForwardBatch, segment: int) -> None:
+        """Launch what a later segment of a breakable graph needs anew; by default nothing. Captured with the segment.
+
+        A shared read here comes after the marker: the backend must then declare POST_REPLAY for the mode.
+        """
+
+    def lanes(self, batch: ForwardBatch) -> Sequence[tuple[AttentionBackend, ForwardBatch]]:
+        """Which backend attends to which part of the batch; asked once the metadata outside the graph is prepared.
+
+        Layers run part by part. By default the batch is served whole.
+        """
+        return ((self, batch),)
+
+    @property
+    def captures_extend(self) -> bool:
+        """Whether an extend can run in a graph of fixed token counts."""
+        return True
+
+    @property
+    def verifies_in_one_graph(self) -> bool:
+        """Whether target-verify must be one full graph, also where graphs are breakable."""
+        return False
 
     def shared_read_ends(self, mode: ForwardMode) -> SharedReadEnds:
         """Where reads of the shared buffers end; overridden for an audited deviation only.
@@ -76,8 +101,8 @@ class AttentionBackend(ABC):
         Runs inside the layer's kernel.
         """
 
-    def layer_accesses(self, batch: ForwardBatch) -> tuple[tuple[Access, ...], tuple[Access, ...]]:
-        """Shared reads and writes of one layer's kernel, for the device to check."""
+    def layer_accesses(self, batch: ForwardBatch, layer: int) -> tuple[tuple[Access, ...], tuple[Access, ...]]:
+        """Shared reads and writes of a layer's kernel, for the device to check."""
         pages: Access = (self.kv.buffer, batch.read_pages)
         return (pages,), (pages,)
 

@@ -32,6 +32,8 @@ class ForwardBatch:
     """int64 ``[tokens]``."""
     token_lines: torch.Tensor | None = None
     """int64 ``[tokens]``: the line a token belongs to; None where each line has one token (decode)."""
+    width: int = 0
+    """Tokens a line, where each line has as many (decode: 1, verify: drafts + 1); 0 where that differs (extend)."""
     last_tokens: torch.Tensor | None = None
     """int64 ``[lines]``: index of each line's last token; None where each line has one token."""
     static: bool = False
@@ -50,13 +52,17 @@ class ForwardBatch:
     """``seq_lens``, as the host knows them (extend)."""
 
     acts: Activations = field(default_factory=Activations)
-    metadata: Any = None
-    """The backend's; made by its initialisation hooks for this batch alone."""
+    metadata: dict[object, Any] = field(default_factory=dict[object, Any])
+    """By backend; made by its initialisation hooks for this batch alone, so none can be mistaken for another's."""
+    parts: tuple[ForwardBatch, ...] = ()
+    """The halves that two-batch overlap made of it."""
+    whole: ForwardBatch | None = None
+    """What this one is a half of."""
 
     def read_rows(self) -> tuple[int, ...]:
-        """Rows of ``req_to_token``; asked at each replay."""
-        return self.rows
+        """Rows of ``req_to_token``; asked at each replay. A half answers for the whole."""
+        return self.rows if self.whole is None else self.whole.rows
 
     def read_pages(self) -> tuple[int, ...]:
-        """Pages; asked at each replay."""
-        return self.pages
+        """Pages; asked at each replay. A half answers for the whole."""
+        return self.pages if self.whole is None else self.whole.pages

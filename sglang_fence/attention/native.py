@@ -2,8 +2,8 @@
 
 | mode | reads | declares |
 |---|---|---|
-| decode | ``req_to_token`` and the mapping, in the graph, once | IN_REPLAY (the base's) |
-| extend | both, live, in every layer | UNKNOWN (the base's) |
+| decode, verify | ``req_to_token`` and the mapping, in the graph, once | IN_REPLAY (the base's) |
+| extend, draft-extend | both, live, in every layer | UNKNOWN (the base's) |
 """
 
 from __future__ import annotations
@@ -48,14 +48,12 @@ class NativeAttnBackend(AttentionBackend):
 
     def init_forward_metadata_out_graph(self, batch: ForwardBatch, in_capture: bool = False) -> None:  # noqa: FBT001, FBT002 - the contract's signature
         """Masks, from lengths that the batch brought along; nothing shared is read."""
-        if in_capture or batch.metadata is None:
-            batch.metadata = self.new_metadata(batch)
-        metadata: PagedMetadata = batch.metadata
+        metadata = self.metadata_for(batch, fresh=in_capture)
         self.device.launch("out_graph_metadata", lambda: self.fill_masks(batch, metadata))
 
     def init_forward_metadata_in_graph(self, batch: ForwardBatch) -> None:
-        """Decode: gather all slots at once. Extend: nothing, its layers read live."""
-        if batch.mode.is_decode():
+        """Decode and verify: gather all slots at once. Otherwise nothing, the layers read live."""
+        if not self.reads_live(batch):
             self.launch_gather("gather_page_table", batch)
 
     def attend(
@@ -67,7 +65,7 @@ class NativeAttnBackend(AttentionBackend):
         value: torch.Tensor,
     ) -> torch.Tensor:
         """See the base."""
-        metadata: PagedMetadata = batch.metadata
+        metadata = self.metadata_for(batch)
         if self.reads_live(batch):
             self.fill_slots(batch, metadata)
         window = self.kv.layout.windows[layer]
@@ -75,26 +73,32 @@ class NativeAttnBackend(AttentionBackend):
         keys, values = self.kv.layer(layer)
         keys[slots.write] = key
         values[slots.write] = value
-        if batch.token_lines is None and slots.mask is not None:
-            return paged.decode_attention(query, keys, values, slots.read, slots.mask)
+        if batch.width and slots.mask is not None:
+            return paged.line_attention(query, keys, values, slots.read, slots.mask)
         if slots.mask is not None:
             return paged.extend_attention_static(query, keys, values, slots.read, slots.mask)
         lens = tuple(zip(batch.query_lens, batch.kv_lens, strict=True))
         return paged.extend_attention_ragged(query, keys, values, slots.read, lens, window)
 
-    def layer_accesses(self, batch: ForwardBatch) -> tuple[tuple[Access, ...], tuple[Access, ...]]:
+    def layer_accesses(self, batch: ForwardBatch, layer: int) -> tuple[tuple[Access, ...], tuple[Access, ...]]:
         """An extend's layers read the live tables too."""
-        reads, writes = super().layer_accesses(batch)
+        reads, writes = super().layer_accesses(batch, layer)
         if self.reads_live(batch):
             reads = (*reads, *self.table_reads(batch))
         return reads, writes
 
     def reads_live(self, batch: ForwardBatch) -> bool:
         """Whether layers gather from the live tables."""
-        return not batch.mode.is_decode()
+        return not (batch.mode.is_decode() or batch.mode.is_target_verify())
 
-    def new_metadata(self, batch: ForwardBatch) -> PagedMetadata:
-        """Empty metadata for ``batch``."""
+    def metadata_for(self, batch: ForwardBatch, *, fresh: bool = False) -> PagedMetadata:
+        """The batch's metadata, made where there is none yet, or ``fresh`` is asked for."""
+        if fresh or self not in batch.metadata:
+            batch.metadata[self] = self._new_metadata(batch)
+        metadata: PagedMetadata = batch.metadata[self]
+        return metadata
+
+    def _new_metadata(self, batch: ForwardBatch) -> PagedMetadata:
 
         def slots() -> Slots:
             lines, tokens = len(batch.seq_lens), len(batch.tokens)
@@ -106,7 +110,7 @@ class NativeAttnBackend(AttentionBackend):
             )
 
         full = slots()
-        return PagedMetadata(full, full if self.kv.swa is None else slots())
+        return PagedMetadata(full, full if self.kv.layout.window is None else slots())
 
     def fill_masks(self, batch: ForwardBatch, metadata: PagedMetadata) -> None:
         """Compute masks from the batch's own lengths and positions."""
@@ -117,7 +121,7 @@ class NativeAttnBackend(AttentionBackend):
 
     def launch_gather(self, kernel: str, batch: ForwardBatch) -> None:
         """Launch one kernel that reads the tables and keeps the slots in the batch's metadata."""
-        metadata: PagedMetadata = batch.metadata
+        metadata = self.metadata_for(batch)
         self.device.launch(kernel, lambda: self.fill_slots(batch, metadata), reads=self.table_reads(batch))
 
     def fill_slots(self, batch: ForwardBatch, metadata: PagedMetadata) -> None:
@@ -126,18 +130,23 @@ class NativeAttnBackend(AttentionBackend):
         full = metadata.full
         full.read.copy_(paged.slots_of(table, batch.req_rows, batch.seq_lens))
         if batch.token_lines is None:
-            full.write.copy_(full.read.gather(1, batch.positions[:, None])[:, 0])
+            full.write.copy_(full.read.gather(1, batch.positions.unflatten(0, (-1, batch.width))).flatten())
         else:
             full.write.copy_(full.read[batch.token_lines, batch.positions])
-        if self.kv.swa is not None:
-            mapping = self.kv.swa.full_to_swa.tensor
+        if metadata.sliding is not full:
             for own, sliding in ((full.read, metadata.sliding.read), (full.write, metadata.sliding.write)):
-                sliding.copy_(paged.to_swa(own, mapping, self.kv.page_size))
+                sliding.copy_(self._sliding(own))
+
+    def _sliding(self, slots: torch.Tensor) -> torch.Tensor:
+        """Slots of sliding layers; a store without a pool for them (a draft's) keeps them at the full ones."""
+        if self.kv.swa is None:
+            return slots
+        return paged.to_swa(slots, self.kv.swa.full_to_swa.tensor, self.kv.page_size)
 
     def _mask(self, batch: ForwardBatch, window: int | None) -> torch.Tensor | None:
         length = self.requests.context_len
         if batch.token_lines is None:
-            return paged.decode_mask(batch.seq_lens, length, window)
+            return paged.line_mask(batch.positions.unflatten(0, (-1, batch.width)), length, window)
         if not batch.static:
             return None
         return paged.extend_mask(batch.positions, batch.token_lines, len(batch.seq_lens), length, window)

@@ -27,31 +27,33 @@ def to_swa(slots: torch.Tensor, mapping: torch.Tensor, page_size: int) -> torch.
     return mapping[slots // page_size] * page_size + slots % page_size
 
 
-def decode_mask(seq_lens: torch.Tensor, length: int, window: int | None) -> torch.Tensor:
-    """Bool ``[lines, 1, 1, length]``: what the last token of each line may see."""
-    position = torch.arange(length, device=seq_lens.device)
-    seen = position < seq_lens[:, None]
+def line_mask(positions: torch.Tensor, length: int, window: int | None) -> torch.Tensor:
+    """Bool ``[lines, 1, width, length]``: what each of the line's tokens, at ``positions`` ``[lines, width]``, sees."""
+    at = positions[:, :, None]
+    position = torch.arange(length, device=positions.device)
+    seen = position <= at
     if window is not None:
-        seen &= position >= seq_lens[:, None] - window
-    return seen[:, None, None]
+        seen &= position > at - window
+    return seen[:, None]
 
 
-def decode_attention(
+def line_attention(
     query: torch.Tensor,
     keys: torch.Tensor,
     values: torch.Tensor,
     slots: torch.Tensor,
     mask: torch.Tensor,
 ) -> torch.Tensor:
-    """One query token a line."""
+    """The same number of query tokens for each line, one line after the other: decode, verify."""
+    lines = slots.shape[0]
     out = scaled_dot_product_attention(
-        query[:, :, None],
+        query.unflatten(0, (lines, -1)).transpose(1, 2),
         keys[slots].transpose(1, 2),
         values[slots].transpose(1, 2),
         attn_mask=mask,
         enable_gqa=True,
     )
-    return out[:, :, 0]
+    return out.transpose(1, 2).flatten(0, 1)
 
 
 def extend_mask(

@@ -10,7 +10,7 @@ from sglang_fence.errors import ConfigError
 if TYPE_CHECKING:
     from sglang_fence.attention.base import AttentionBackend
     from sglang_fence.device.protocol import DeviceModule
-    from sglang_fence.memory.kv_pool import PagedKV
+    from sglang_fence.memory.kv_pool import KVStore
     from sglang_fence.memory.request_pool import ReqToTokenPool
 
 BACKENDS: dict[str, tuple[str, str]] = {
@@ -20,7 +20,7 @@ BACKENDS: dict[str, tuple[str, str]] = {
 """Name → module and class."""
 
 
-def make_backend(spec: str, device: DeviceModule, requests: ReqToTokenPool, kv: PagedKV) -> AttentionBackend:
+def make_backend(spec: str, device: DeviceModule, requests: ReqToTokenPool, kv: KVStore) -> AttentionBackend:
     """Make the backend called ``spec``.
 
     Raises:

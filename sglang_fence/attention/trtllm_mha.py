@@ -2,7 +2,7 @@
 
 | mode | reads | declares |
 |---|---|---|
-| decode | ``req_to_token`` and the mapping, by one fused kernel in the graph | IN_REPLAY (the base's) |
+| decode, verify | ``req_to_token`` and the mapping, by one fused kernel in the graph | IN_REPLAY (the base's) |
 | extend | both, sliding-window write locations too, all before the replay | PRE_REPLAY (audited) |
 """
 
@@ -15,7 +15,6 @@ from sglang_fence.contract import ForwardMode, SharedReadEnds
 
 if TYPE_CHECKING:
     from sglang_fence.attention.batch import ForwardBatch
-    from sglang_fence.attention.native import PagedMetadata
 
 
 class TRTLLMMHAAttnBackend(NativeAttnBackend):
@@ -30,27 +29,26 @@ class TRTLLMMHAAttnBackend(NativeAttnBackend):
         return super().shared_read_ends(mode)
 
     def init_forward_metadata_out_graph(self, batch: ForwardBatch, in_capture: bool = False) -> None:  # noqa: FBT001, FBT002 - the contract's signature
-        """Decode: nothing but room. Extend: the snapshot."""
-        if in_capture or batch.metadata is None:
-            batch.metadata = self.new_metadata(batch)
-        if not batch.mode.is_decode():
+        """Extend: the snapshot. Otherwise nothing but room for what the graph gathers."""
+        self.metadata_for(batch, fresh=in_capture)
+        if batch.mode is ForwardMode.EXTEND:
             self._launch_fused("snapshot_metadata", batch)
 
     def init_forward_metadata_in_graph(self, batch: ForwardBatch) -> None:
-        """Decode: masks and slots by one fused kernel. Extend: nothing, the snapshot has it all."""
-        if batch.mode.is_decode():
+        """Decode and other graphs: masks and slots by one fused kernel. Extend: nothing, the snapshot has it all."""
+        if batch.mode is not ForwardMode.EXTEND:
             self._launch_fused("gather_page_table", batch)
 
     def has_extend_snapshot(self, batch: ForwardBatch) -> bool:
         """The snapshot lives in the batch's own metadata, so no other batch's can be mistaken for it."""
-        return batch.mode is ForwardMode.EXTEND and batch.metadata is not None
+        return batch.mode is ForwardMode.EXTEND and self in batch.metadata
 
     def reads_live(self, batch: ForwardBatch) -> bool:  # noqa: ARG002 - the base's signature
         """No layer reads a live table."""
         return False
 
     def _launch_fused(self, kernel: str, batch: ForwardBatch) -> None:
-        metadata: PagedMetadata = batch.metadata
+        metadata = self.metadata_for(batch)
 
         def body() -> None:
             self.fill_masks(batch, metadata)

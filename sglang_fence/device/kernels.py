@@ -33,6 +33,7 @@ KERNELS: dict[str, Cost] = {
     "layer": Cost(35.0, "one decoder layer of a decode"),
     "extend_layer": Cost(90.0, "one decoder layer of an extend"),
     "hand_over": Cost(1.0, "activations across a break of a breakable graph"),
+    "merge": Cost(1.0, "the halves of a split batch are put together"),
     "lm_head": Cost(10.0, "final norm and logits"),
     "sample": Cost(8.0, "sampling; the token goes into the relay"),
     "copy_out": Cost(2.0, "sampled tokens to the host"),

@@ -69,7 +69,7 @@ def judge(step: int, done: ReadDone | None, *, last_phase: bool, policy: FencePo
     Args:
         step: the step just launched.
         done: the last publication of its owner, None if the owner was silent.
-        last_phase: whether ``done`` came from the step's last shared-read phase (R3).
+        last_phase: whether ``done`` came from the step's last shared-read phase (R3), and was published last.
         policy: whether the barrier is on, or forced coarse.
     """
     if not policy.enabled:
@@ -138,8 +138,12 @@ class WarBarrier:
         """
         self._device.host("barrier")
         done = reader.last_shared_read_mailbox.take()
-        self.discard(reader)
-        last_phase = done is not None and reader.is_last_shared_read_phase(done.mode)
+        others = self.discard(reader)
+        last_phase = (
+            done is not None
+            and reader.is_last_shared_read_phase(done.mode)
+            and not any(other.step == step and other.order > done.order for other in others)
+        )
         verdict = judge(step, done, last_phase=last_phase, policy=self.policy)
         event = done.event if done is not None and verdict.kind is FenceKind.FINE else None
         self._probe.before_wait(event)
@@ -152,9 +156,12 @@ class WarBarrier:
             self._pool.give_back(done.event)
         return verdict
 
-    def discard(self, reader: LastReader) -> None:
-        """Empty every mailbox, so that nothing is left for a later step; all that a loop without a barrier does."""
-        for mailbox in reader.mailboxes:
-            left = mailbox.take()
-            if left is not None:
-                self._pool.give_back(left.event)
+    def discard(self, reader: LastReader) -> list[ReadDone]:
+        """Empty every mailbox, so that nothing is left for a later step; all that a loop without a barrier does.
+
+        Returns what lay there, for its steps and order alone: the events are given back.
+        """
+        left = [done for mailbox in reader.mailboxes if (done := mailbox.take()) is not None]
+        for done in left:
+            self._pool.give_back(done.event)
+        return left

@@ -7,12 +7,15 @@ A backend *declares* where its shared reads end; the runner *resolves* that agai
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import count
 from typing import TYPE_CHECKING
 
 from sglang_fence.contract import FallbackReason, ForwardMode, SharedReadEnds
 from sglang_fence.errors import ContractError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from sglang_fence.device.protocol import Event
     from sglang_fence.fence.events import EventPool, Marker
 
@@ -52,6 +55,8 @@ class ReadDone:
     ends: SharedReadEnds
     event: Event | None
     reason: FallbackReason | None
+    order: int = 0
+    """Rises with each publication, over all runners: which of a step's phases was launched last."""
 
     def __post_init__(self) -> None:
         unknown = self.ends is SharedReadEnds.UNKNOWN
@@ -94,11 +99,14 @@ class Publisher:
 
     ``pre_replay`` is called after the batch is loaded and before the replay is launched, ``in_replay`` and
     ``post_replay`` after it is launched. All record on the current stream, which is the runner's forward stream.
+
+    ``order`` is shared by the publishers of all runners, so that the barrier can tell which phase came last.
     """
 
-    def __init__(self, mailbox: Mailbox, pool: EventPool) -> None:
+    def __init__(self, mailbox: Mailbox, pool: EventPool, order: Iterator[int] | None = None) -> None:
         self._mailbox = mailbox
         self._pool = pool
+        self._order = count() if order is None else order
 
     def pre_replay(self, step: int, mode: ForwardMode) -> ReadDone:
         """Publish a fresh event recorded here: all shared reads are enqueued, the replay isn't."""
@@ -113,7 +121,7 @@ class Publisher:
         if not marker.armed:
             return self.unknown(step, mode, FallbackReason.UNRECORDED)
         marker.armed = False
-        return self._put(ReadDone(step, mode, SharedReadEnds.IN_REPLAY, marker.event, None))
+        return self._put(ReadDone(step, mode, SharedReadEnds.IN_REPLAY, marker.event, None, next(self._order)))
 
     def post_replay(self, step: int, mode: ForwardMode) -> ReadDone:
         """Publish a fresh event recorded behind the whole replay."""
@@ -121,12 +129,12 @@ class Publisher:
 
     def unknown(self, step: int, mode: ForwardMode, reason: FallbackReason) -> ReadDone:
         """Publish that there is no event to wait for, and why. Replaces what an earlier phase left."""
-        return self._put(ReadDone(step, mode, SharedReadEnds.UNKNOWN, None, reason))
+        return self._put(ReadDone(step, mode, SharedReadEnds.UNKNOWN, None, reason, next(self._order)))
 
     def _fresh(self, step: int, mode: ForwardMode, ends: SharedReadEnds) -> ReadDone:
         event = self._pool.take()
         event.record()
-        return self._put(ReadDone(step, mode, ends, event, None))
+        return self._put(ReadDone(step, mode, ends, event, None, next(self._order)))
 
     def _put(self, done: ReadDone) -> ReadDone:
         self._mailbox.put(done)

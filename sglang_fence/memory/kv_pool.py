@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import torch
 
@@ -39,6 +39,56 @@ class KVLayout:
         return next((window for window in self.windows if window is not None), None)
 
 
+class KVStore(Protocol):
+    """What an attention backend asks of a KV pool."""
+
+    @property
+    def layout(self) -> KVLayout:
+        """What each layer keeps."""
+
+    @property
+    def page_size(self) -> int:
+        """Tokens a page."""
+
+    @property
+    def swa(self) -> SlidingWindowPool | None:
+        """The mapping of sliding layers, where there are any."""
+
+    @property
+    def buffer(self) -> SharedBuffer:
+        """What kernels declare; its rows are pages."""
+
+    def layer(self, index: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Keys and values of a layer, each ``[slots, kv_heads, head_dim]``."""
+
+
+class DraftKV:
+    """A draft model's keys and values: storage of its own, at the target's slots.
+
+    Pages are the target's, so whoever owns a page owns it in both. Sliding layers keep all of theirs too.
+    """
+
+    swa = None
+
+    def __init__(self, device: DeviceModule, layout: KVLayout, target: PagedKV, name: str = "draft_kv_cache") -> None:
+        self.layout = layout
+        self.page_size = target.page_size
+        pages = target.allocator.pages
+        self._layers = [_storage(device, layout, pages, target.page_size) for _ in layout.windows]
+        self.buffer = SharedBuffer(device, name, torch.zeros((pages + 1, 0), device=device.torch_device))
+
+    def layer(self, index: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """See :class:`KVStore`."""
+        _ = self.buffer.tensor  # the access check
+        return self._layers[index]
+
+
+def _storage(device: DeviceModule, layout: KVLayout, pages: int, page_size: int) -> tuple[torch.Tensor, torch.Tensor]:
+    shape = (2, pages + 1, page_size, layout.kv_heads, layout.head_dim)
+    keys, values = torch.zeros(shape, dtype=layout.dtype, device=device.torch_device).flatten(1, 2)
+    return keys, values
+
+
 class PagedKV:
     """The KV pool: storage, allocator, prefix cache, sliding-window pool.
 
@@ -71,11 +121,9 @@ class PagedKV:
             swa_pages = min(pages, max(longest, int(pages * _SWA_SHARE)))
             self.swa = SlidingWindowPool(device, full_pages=pages, swa_pages=swa_pages, window=layout.window)
         self.cache = PrefixCache(page_size, self._drop_cached) if prefix_cache else None
-        self._layers: list[tuple[torch.Tensor, torch.Tensor]] = []
-        for window in layout.windows:
-            shape = (2, (pages if window is None else swa_pages) + 1, page_size, layout.kv_heads, layout.head_dim)
-            keys, values = torch.zeros(shape, dtype=layout.dtype, device=device.torch_device).flatten(1, 2)
-            self._layers.append((keys, values))
+        self._layers = [
+            _storage(device, layout, pages if window is None else swa_pages, page_size) for window in layout.windows
+        ]
         # Rows are pages. The layers' storage is reached through layer(); this is what kernels declare.
         marks = torch.zeros((pages + 1, 0), device=device.torch_device)
         self.buffer = SharedBuffer(device, "kv_cache", marks)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from sglang_fence.memory.kv_pool import KVLayout
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    import torch
+    from collections.abc import Callable, Sequence
 
     from sglang_fence.models.tokenizer import Tokenizer
 
@@ -31,6 +31,13 @@ class Activations:
     hidden: torch.Tensor | None = None
     rotary: Any = None
     logits: torch.Tensor | None = None
+    features: torch.Tensor | None = None
+    """``[tokens, hidden_size]``, for draft models that take the target's hidden states as input."""
+
+    def join(self, parts: Sequence[Activations]) -> None:
+        """Take over the logits and hidden states of a batch that ran in parts, in order."""
+        self.logits = torch.cat([part.logits for part in parts if part.logits is not None])
+        self.hidden = torch.cat([part.hidden for part in parts if part.hidden is not None], dim=1)
 
 
 @dataclass(slots=True)
@@ -67,6 +74,10 @@ class ServedModel:
             head_dim=int(head_dim),
             dtype=self.causal_lm.dtype,
         )
+
+    def new_features(self, tokens: int) -> torch.Tensor | None:  # noqa: ARG002 - draft models look at it
+        """A tensor for the features of ``tokens`` tokens; None for a model that takes none."""
+        return None
 
     def embed(self, acts: Activations, tokens: torch.Tensor, positions: torch.Tensor) -> None:
         """Embed ``tokens`` (int64 ``[tokens]``) at ``positions`` (likewise)."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from sglang_fence.graphs.parts import Part
@@ -44,47 +45,56 @@ class ForwardKernels:
         self._step_reads = step_reads
 
     def parts(self, after_metadata: Callable[[], None], *, breakable: bool) -> list[Part]:
-        """The forward from in-graph metadata on.
+        """The forward from in-graph metadata on. The metadata outside the graph must be prepared already.
 
         Args:
             after_metadata: called right behind the in-graph metadata: here the marker is planted.
             breakable: run every second layer eagerly, between two segments.
         """
+        lanes = self._backend.lanes(self._batch)
 
         def begin() -> None:
             self._backend.init_forward_metadata_in_graph(self._batch)
             after_metadata()
-            self._embed()
+            for _, part in lanes:
+                self._embed(part)
 
         parts = [Part(begin)]
-        carry: list[torch.Tensor] = []
+        hand_overs = [self._hand_over(part) for _, part in lanes]
+        leave = _in_turn(*(leave for leave, _ in hand_overs))
+        take = _in_turn(*(take for _, take in hand_overs))
+        segment = 0
         for index in range(self._model.num_layers):
-            breaks = breakable and index % 2 == 1
-            if not breaks:
-                parts.append(Part(self._layer_launch(index)))
+            layer = _in_turn(*(self._layer_launch(backend, part, index) for backend, part in lanes))
+            if not (breakable and index % 2 == 1):
+                parts.append(Part(layer))
                 continue
-            leave, take = self._hand_over(carry)
-            parts += [Part(leave), Part(_in_turn(take, self._layer_launch(index), leave), breaks=True), Part(take)]
-        parts.append(Part(self._head))
+            segment += 1
+            parts += [
+                Part(leave),
+                Part(_in_turn(take, layer, leave), breaks=True),
+                Part(_in_turn(take, partial(self._backend.init_forward_metadata_segment, self._batch, segment))),
+            ]
+        parts.append(Part(_in_turn(*(partial(self._head, part) for _, part in lanes), self._merge)))
         return parts
 
-    def _embed(self) -> None:
-        batch, model = self._batch, self._model
+    def _embed(self, batch: ForwardBatch) -> None:
+        model = self._model
         self._device.launch(
             "embed",
             lambda: model.embed(batch.acts, batch.tokens, batch.positions),
             reads=self._step_reads,
         )
 
-    def _layer_launch(self, index: int) -> Callable[[], None]:
-        batch, model, backend = self._batch, self._model, self._backend
-        kernel = "layer" if batch.token_lines is None else "extend_layer"
+    def _layer_launch(self, backend: AttentionBackend, batch: ForwardBatch, index: int) -> Callable[[], None]:
+        model = self._model
+        kernel = "layer" if batch.width else "extend_layer"
 
         def attend(layer: int, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
             return backend.attend(batch, layer, query, key, value)
 
         def launch() -> None:
-            reads, writes = backend.layer_accesses(batch)
+            reads, writes = backend.layer_accesses(batch, index)
             self._device.launch(
                 kernel,
                 lambda: model.layer(batch.acts, index, batch.positions, attend),
@@ -94,16 +104,23 @@ class ForwardKernels:
 
         return launch
 
-    def _head(self) -> None:
-        batch, model = self._batch, self._model
+    def _head(self, batch: ForwardBatch) -> None:
+        model = self._model
         self._device.launch("lm_head", lambda: model.head(batch.acts, batch.last_tokens), reads=self._step_reads)
 
-    def _hand_over(self, carry: list[torch.Tensor]) -> tuple[Callable[[], None], Callable[[], None]]:
+    def _merge(self) -> None:
+        """Put the halves of a split batch together again."""
+        whole = self._batch
+        if whole.parts:
+            self._device.launch("merge", lambda: whole.acts.join([part.acts for part in whole.parts]))
+
+    def _hand_over(self, batch: ForwardBatch) -> tuple[Callable[[], None], Callable[[], None]]:
         """Launches that put the activations into a static tensor, and take them from there.
 
         The tensor is made by the first body that runs, which on CUDA is in the first segment's capture.
         """
-        acts = self._batch.acts
+        acts = batch.acts
+        carry: list[torch.Tensor] = []
 
         def leave() -> None:
             hidden = acts.hidden

@@ -43,7 +43,7 @@ class PrefillRunner:
 
     def capture(self) -> None:
         """Capture every token count, the largest first. The device must be idle."""
-        if self._kind == "off":
+        if self._kind == "off" or not self._runner.attn_backend.captures_extend:
             return
         device = self._runner.device
         with device.stream(self._runner.forward_stream):
@@ -86,9 +86,9 @@ class PrefillRunner:
         runner = self._runner
         backend = runner.attn_backend
         batch = self._new_batch(GRAPH_LINES + 1, tokens, static=True)
+        backend.init_forward_metadata_out_graph(batch, in_capture=True)
         kernels = ForwardKernels(runner.device, runner.model, backend, batch)
         parts = kernels.parts(lambda: None, breakable=self._kind == "breakable")
-        backend.init_forward_metadata_out_graph(batch, in_capture=True)
         launch_all(parts)  # warm-up: libraries choose their kernels outside the capture
         runner.device.synchronize()
         kind = BreakableGraph if self._kind == "breakable" else FullGraph
