@@ -51,7 +51,7 @@ class AttentionBackend(ABC):
     def init_forward_metadata_in_graph(self, batch: ForwardBatch) -> None:
         """Launch what is captured and replayed with the graph: static shapes, no host reads."""
 
-    def init_forward_metadata_segment(self, batch: ForwardBatch, segment: int) -> None:
+    def init_forward_metadata_segment(self, batch: ForwardBatch, segment: int) -> None:  # noqa: B027 - most need nothing
         """Launch what a later segment of a breakable graph needs anew; by default nothing. Captured with the segment.
 
         A shared read here comes after the marker: the backend must then declare POST_REPLAY for the mode.
@@ -101,7 +101,11 @@ class AttentionBackend(ABC):
         Runs inside the layer's kernel.
         """
 
-    def layer_accesses(self, batch: ForwardBatch, layer: int) -> tuple[tuple[Access, ...], tuple[Access, ...]]:
+    def layer_accesses(
+        self,
+        batch: ForwardBatch,
+        layer: int,  # noqa: ARG002 - wrappers look at it
+    ) -> tuple[tuple[Access, ...], tuple[Access, ...]]:
         """Shared reads and writes of a layer's kernel, for the device to check."""
         pages: Access = (self.kv.buffer, batch.read_pages)
         return (pages,), (pages,)
