@@ -56,6 +56,10 @@ class ForwardMode(StrEnum):
         """Whether new prompt-like tokens are computed, with their keys and values (EXTEND, MIXED, speculative)."""
         return self in _EXTENDING
 
+    def is_prefill(self) -> bool:
+        """Whether prompt tokens are computed (EXTEND, MIXED)."""
+        return self in {ForwardMode.EXTEND, ForwardMode.MIXED}
+
     def is_decode(self) -> bool:
         """Whether each request computes exactly one new token."""
         return self is ForwardMode.DECODE

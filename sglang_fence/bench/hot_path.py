@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from sglang_fence.contract import FallbackReason, FenceKind, ForwardMode, SharedReadEnds
 from sglang_fence.observe.observer import Observer, Observers
 from sglang_fence.observe.probe import StepProbe
+from sglang_fence.observe.record import Phase
 from sglang_fence.observe.summary import Summary
 
 if TYPE_CHECKING:
@@ -55,10 +56,12 @@ def parts() -> dict[str, Callable[[], float]]:
 
 def _block(probe: StepProbe) -> float:
     verdict = _Fine()
+    ends = SharedReadEnds.IN_REPLAY
+    phase = Phase(ForwardMode.DECODE, "target", "native", ends, ends, None)
     started = perf_counter_ns()
     for step in range(_STEPS):
         probe.step_started(step, ForwardMode.DECODE, "native", 8, 8)
-        probe.resolved(SharedReadEnds.IN_REPLAY, SharedReadEnds.IN_REPLAY, None)
+        probe.resolved(phase)
         for name in ("out_graph_metadata", "replay", "publish"):
             with probe.range(name):
                 pass

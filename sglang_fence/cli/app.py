@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from sglang_fence import __version__
-from sglang_fence.cli import bench_command, check_command, run_command
+from sglang_fence.cli import bench_command, check_command, declarations_command, run_command
 from sglang_fence.errors import UserError
 
 app = typer.Typer(
@@ -19,6 +19,7 @@ app = typer.Typer(
 )
 app.command("run")(run_command.run)
 app.command("check")(check_command.check)
+app.command("declarations")(declarations_command.show)
 app.command("bench")(bench_command.bench)
 
 

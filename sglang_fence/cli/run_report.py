@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from sglang_fence.engine.engine import Engine
     from sglang_fence.engine.requests import Request
     from sglang_fence.engine.scheduler import Scheduler
+    from sglang_fence.observe.record import Phase
 
 _SHOWN = 3
 """Outputs that the report shows."""
@@ -32,6 +33,8 @@ class Outcome:
     requests: Sequence[Request]
     steps: int
     retractions: int
+    acceptance: float | None
+    """Share of drafts that verification accepted; None without speculation."""
     cached_tokens: int
     seconds: float
     """Serving time: virtual on the simulated device, so that fences can be compared; wall time elsewhere."""
@@ -59,6 +62,7 @@ class Outcome:
             requests=requests,
             steps=scheduler.steps,
             retractions=scheduler.retractions,
+            acceptance=scheduler.acceptance,
             cached_tokens=engine.memory.cached_tokens,
             seconds=scheduler.virtual_seconds or wall_seconds,
             wall_seconds=wall_seconds,
@@ -86,10 +90,12 @@ class Outcome:
             "tokens_per_s": round(self.tokens / self.seconds, 3),
             "wall_s": round(self.wall_seconds, 3),
             "retractions": self.retractions,
+            "acceptance": self.acceptance,
             "cached_tokens": self.cached_tokens,
             "fence": {kind.value: total.fence[kind.value] for kind in FenceKind},
             "reasons": dict(total.reasons),
             "modes": {mode: _mode_json(one) for mode, one in self.summary.by_mode().items()},
+            "phases": [_phase_json(step, phase, count) for (step, phase), count in self.summary.phases.items()],
             "downgrades": dict(total.downgrades),
             "slack_us": percentiles(total.slack_us),
             "wait_us": percentiles(total.wait_us),
@@ -97,6 +103,19 @@ class Outcome:
             "hazards": self.hazards,
             "hazard_count": self.hazard_count,
         }
+
+
+def _phase_json(step: str, phase: Phase, count: int) -> dict[str, Any]:
+    return {
+        "step": step,
+        "mode": phase.mode.value,
+        "runner": phase.role,
+        "backend": phase.backend,
+        "declared": phase.declared.name,
+        "resolved": phase.resolved.name,
+        "downgrade": phase.downgrade,
+        "count": count,
+    }
 
 
 def _mode_json(mode: ModeSummary) -> dict[str, Any]:
@@ -121,10 +140,13 @@ def print_report(outcome: Outcome, console: Console) -> None:
             highlight=False,
         )
     console.print(_table(outcome))
+    if any(phase.role == "draft" for _, phase in outcome.summary.phases):
+        console.print(_phases(outcome))
     clock = "virtual time" if outcome.device == "simulated" else "wall time"
     console.print(
         f"{outcome.device}: {len(outcome.requests)} requests, {outcome.steps} steps, {outcome.tokens} tokens,"
         f" {outcome.tokens / outcome.seconds:,.0f} tokens/s ({clock}); {outcome.retractions} retractions,"
+        f"{'' if outcome.acceptance is None else f' {outcome.acceptance:.3f} of drafts accepted,'}"
         f" {outcome.cached_tokens} prompt tokens from the prefix cache; barrier: {outcome.policy}",
         markup=False,
         highlight=False,
@@ -160,6 +182,18 @@ def _table(outcome: Outcome) -> Table:
             _durations(one.slack_us),
             _durations(one.wait_us),
         )
+    return table
+
+
+def _phases(outcome: Outcome) -> Table:
+    """Every phase of the steps, in the order of their first appearance."""
+    table = Table(title="Phases", title_justify="left")
+    for column in ("step", "phase", "runner\nbackend", "declared\nresolved"):
+        table.add_column(column, overflow="fold")
+    table.add_column("count", justify="right")
+    for (step, phase), count in outcome.summary.phases.items():
+        ends = f"{phase.declared.name}\n{phase.resolved.name}"
+        table.add_row(step, phase.mode.value, f"{phase.role}\n{phase.backend}", ends, str(count))
     return table
 
 

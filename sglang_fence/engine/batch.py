@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from sglang_fence.device.buffers import SharedBuffer
     from sglang_fence.engine.requests import Request
-    from sglang_fence.engine.worker import StepResult
+    from sglang_fence.runners.step_result import StepResult
     from sglang_fence.runners.work import ForwardWork
 
 

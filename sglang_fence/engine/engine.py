@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
+from itertools import count
 from typing import TYPE_CHECKING
 
 import torch
@@ -12,7 +15,7 @@ from sglang_fence.engine.planner import Planner
 from sglang_fence.engine.results import ResultProcessor
 from sglang_fence.engine.scheduler import Scheduler
 from sglang_fence.engine.worker import Worker
-from sglang_fence.errors import CapacityError
+from sglang_fence.errors import CapacityError, ConfigError
 from sglang_fence.fence.barrier import FencePolicy, WarBarrier
 from sglang_fence.fence.events import EventPool
 from sglang_fence.memory.kv_pool import PagedKV
@@ -24,13 +27,16 @@ from sglang_fence.runners.decode import DecodeRunner
 from sglang_fence.runners.forward import capture_sizes
 from sglang_fence.runners.model_runner import FenceSettings, ModelRunner
 from sglang_fence.runners.prefill import PrefillRunner
+from sglang_fence.speculative.algorithm import SpecContext, built_in_algorithms
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from sglang_fence.device.protocol import DeviceModule
     from sglang_fence.engine.options import EngineOptions
     from sglang_fence.engine.requests import Request
+    from sglang_fence.speculative.algorithm import AlgorithmRegistry
+    from sglang_fence.speculative.worker import SpeculativeWorker
 
 _PREFILL_GRAPH_TOKENS = (32, 128, 512)
 
@@ -42,14 +48,24 @@ class Engine:
         device: where it runs.
         options: how.
         observers: who hears of each step.
+        algorithms: speculative algorithms by name; None: the built-in ones.
 
     Raises:
         UserError: options that can't be served.
     """
 
-    def __init__(self, device: DeviceModule, options: EngineOptions, observers: Sequence[Observer] = ()) -> None:
+    def __init__(
+        self,
+        device: DeviceModule,
+        options: EngineOptions,
+        observers: Sequence[Observer] = (),
+        algorithms: AlgorithmRegistry | None = None,
+    ) -> None:
         self.device = device
         self.options = options
+        self._algorithm = algorithm = (algorithms or built_in_algorithms()).get(options.speculative)
+        self._round = 1 if algorithm is None else options.draft_tokens + 1
+        order = count()
         self.policy = FencePolicy.decide(device, options.switches, options.fence)
         self.model = load_model(options.model, device.torch_device)
         self.observers = Observers(observers)
@@ -70,20 +86,27 @@ class Engine:
             forward_stream=forward_stream,
             pool=pool,
             probe=self.probe,
-            fence=FenceSettings(options.switches, self.policy),
+            fence=FenceSettings(
+                options.switches,
+                self.policy,
+                spec_reader_follows_prefill=not (algorithm is None or algorithm.supports_prefill_shared_read_done()),
+            ),
+            order=order,
         )
         self.runner = runner
-        self.decode = DecodeRunner(runner, options.graph, capture_sizes(options.max_running))
-        self.prefill = PrefillRunner(runner, options.graph, _prefill_sizes(options.chunk))
-        self.worker = Worker(runner, self.decode, self.prefill)
+        self.worker = self._worker(runner, order)
         self.barrier = WarBarrier(device, self._schedule_stream, self.policy, pool, self.probe)
         with torch.inference_mode():
-            self.decode.capture()
-            self.prefill.capture()
+            self.worker.capture()
 
     def check(self, request: Request) -> None:
         """Cut a request to the context; one that can't be served fails alone, with a message of its own."""
         context, prompt = self.model.context_len, len(request.prompt)
+        if self._algorithm is not None and not request.params.greedy:
+            request.fail(
+                f"speculative decoding accepts greedily; temperature {request.params.temperature} can't be had"
+            )
+            return
         if prompt == 0:
             request.fail("the prompt has no tokens")
             return
@@ -97,7 +120,7 @@ class Engine:
             )
             return
         request.max_new_tokens = min(request.params.max_new_tokens, context - prompt)
-        longest = prompt + request.max_new_tokens - 1
+        longest = prompt + request.max_new_tokens - 1 + self._reserved
         if longest > self.memory.most_tokens():
             request.fail(
                 f"the request may take {longest} tokens of KV; the pool holds {self.memory.most_tokens()}"
@@ -106,7 +129,9 @@ class Engine:
 
     def serve(self, requests: Iterable[Request], on_finish: Callable[[Request], None] = lambda _: None) -> Scheduler:
         """Serve requests until all are finished; failed ones are passed over. Returns the scheduler, for its counts."""
-        planner = Planner(self.device, self._schedule_stream, self.memory, chunk=self.options.chunk)
+        planner = Planner(
+            self.device, self._schedule_stream, self.memory, chunk=self.options.chunk, round_tokens=self._round
+        )
         results = ResultProcessor(self.device, self.model, self.memory, planner, on_finish)
         scheduler = Scheduler(
             self.device,
@@ -127,8 +152,41 @@ class Engine:
         """End the run for the observers."""
         self.probe.close()
 
+    @property
+    def _reserved(self) -> int:
+        """Positions beyond a request's own that two rounds in flight may write, if every draft were right."""
+        return 0 if self._algorithm is None else 2 * self._round
+
+    def _worker(self, runner: ModelRunner, order: Iterator[int]) -> Worker | SpeculativeWorker:
+        options = self.options
+        sizes, prefill_sizes = capture_sizes(options.max_running), _prefill_sizes(options.chunk)
+        if self._algorithm is None:
+            decode = DecodeRunner(runner, options.graph, sizes)
+            return Worker(runner, decode, PrefillRunner(runner, options.graph, prefill_sizes))
+        draft_model = self.model
+        if options.draft_model is not None:
+            draft_model = load_model(replace(options.model, model=options.draft_model), self.device.torch_device)
+            if draft_model.vocab_size != self.model.vocab_size:
+                msg = (
+                    f"--draft-model {options.draft_model}: its vocabulary has {draft_model.vocab_size} tokens, the "
+                    f"target's {self.model.vocab_size}; a draft must speak the target's"
+                )
+                raise ConfigError(msg)
+        context = SpecContext(
+            target=runner,
+            target_kv=self.memory.kv,
+            draft_tokens=options.draft_tokens,
+            draft_model=draft_model,
+            graph=options.graph,
+            capture_bs=sizes,
+            prefill_tokens=prefill_sizes,
+            make_backend=partial(make_backend, options.attention, self.device, self.memory.requests),
+            order=order,
+        )
+        return self._algorithm.make_worker(context)
+
     def _pools(self) -> tuple[ReqToTokenPool, PagedKV]:
-        options, context = self.options, self.model.context_len
+        options, context = self.options, self.model.context_len + self._reserved
         requests = ReqToTokenPool(self.device, max_running=options.max_running, context_len=context)
         wanted = options.kv_tokens if options.kv_tokens is not None else options.max_running * context
         pages = wanted // options.page_size

@@ -61,29 +61,33 @@ class RequestMemory:
         request.pages = cached + fresh
         request.kv_len = len(cached) * kv.page_size
         self.cached_tokens += request.kv_len
+        request.kv_most = request.kv_len
         request.window_passed = 0
-        self.point(request, 0, request.kv_len, updates)
+        request.pointed = 0
+        self.point(request, request.kv_len, updates)
         self._pass_window(request)
         return True
 
-    def point(self, request: Request, first: int, last: int, updates: RowUpdates) -> None:
-        """Point positions ``first`` … ``last`` − 1 of the request's row at its pages."""
-        updates.add(request.row, first, self.kv.slots(request.pages, first, last))
+    def point(self, request: Request, last: int, updates: RowUpdates) -> None:
+        """Point positions up to ``last`` − 1 of the request's row at its pages, as far as they aren't yet."""
+        if last > request.pointed:
+            updates.add(request.row, request.pointed, self.kv.slots(request.pages, request.pointed, last))
+            request.pointed = last
 
-    def grow(self, requests: Sequence[Request]) -> bool:
-        """Give each request that stands at the end of its last page another one; all of them or none."""
-        size = self.kv.page_size
-        short = [request for request in requests if request.kv_len == len(request.pages) * size]
-        pages = self.kv.allocate(len(short))
+    def grow(self, requests: Sequence[Request], tokens: int) -> bool:
+        """Give each request the pages that ``tokens`` more tokens may take; all of them or none."""
+        short = [self.kv.pages_for(request.kv_most + tokens) - len(request.pages) for request in requests]
+        pages = self.kv.allocate(sum(max(0, count) for count in short))
         if pages is None:
             return False
-        for request, page in zip(short, pages, strict=True):
-            request.pages.append(page)
+        for request, count in zip(requests, short, strict=True):
+            for _ in range(count):
+                request.pages.append(pages.pop())
         return True
 
     def live_pages(self, requests: Iterable[Request]) -> tuple[int, ...]:
         """Pages that a forward of ``requests`` reads or writes."""
-        return tuple(page for request in requests for page in request.pages[: self.kv.pages_for(request.kv_len)])
+        return tuple(page for request in requests for page in request.pages[: self.kv.pages_for(request.pointed)])
 
     def share(self, request: Request, tokens: Sequence[int], updates: RowUpdates) -> None:
         """Cache the whole pages of ``tokens`` (all computed); where others cached the same, use theirs.
@@ -99,7 +103,7 @@ class RequestMemory:
         for index, _, cached in replaced:
             request.pages[index] = cached
             first = index * kv.page_size
-            self.point(request, first, first + kv.page_size, updates)
+            updates.add(request.row, first, kv.slots(request.pages, first, first + kv.page_size))
         kv.free(own for _, own, _ in replaced)
         self._pass_window(request)
 
@@ -132,7 +136,7 @@ class RequestMemory:
         self.requests.free(request.row)
         request.row = 0
         request.pages = []
-        request.kv_len = 0
+        request.kv_len = request.kv_most = request.pointed = 0
         request.window_passed = 0
 
     def _pass_window(self, request: Request) -> None:

@@ -30,6 +30,11 @@ class EngineOptions:
     chunk: int = 512
     """Tokens an extend computes at the most."""
     prefix_cache: bool = True
+    speculative: str = "none"
+    draft_tokens: int = 3
+    """Drafts a round."""
+    draft_model: str | None = None
+    """STANDALONE's draft: a directory, a hub name; None: the target itself."""
     page_size: int = PAGE_SIZE
     switches: Switches = field(default_factory=Switches)
 
@@ -38,7 +43,11 @@ class EngineOptions:
             if value not in known:
                 msg = f"{name} {value}: known are {', '.join(known)}"
                 raise ConfigError(msg)
-        for name, size in (("--max-running", self.max_running), ("--chunk", self.chunk)):
+        for name, size in (
+            ("--max-running", self.max_running),
+            ("--chunk", self.chunk),
+            ("--draft-tokens", self.draft_tokens),
+        ):
             if size < 1:
                 msg = f"{name} {size}: give 1 or more"
                 raise ConfigError(msg)

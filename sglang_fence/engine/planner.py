@@ -30,13 +30,23 @@ class Planner:
         schedule_stream: that stream; step tensors are allocated on it.
         memory: rows and pages.
         chunk: tokens an extend computes at the most.
+        round_tokens: tokens that one decode step may add to a request: 1, or with speculation the drafts and one more.
     """
 
-    def __init__(self, device: DeviceModule, schedule_stream: Stream, memory: RequestMemory, *, chunk: int) -> None:
+    def __init__(
+        self,
+        device: DeviceModule,
+        schedule_stream: Stream,
+        memory: RequestMemory,
+        *,
+        chunk: int,
+        round_tokens: int = 1,
+    ) -> None:
         self._device = device
         self._schedule_stream = schedule_stream
         self._memory = memory
         self._chunk = chunk
+        self._round = round_tokens
         self.waiting: deque[Request] = deque()
         self.prefilling: list[Request] = []
         self.running: list[Request] = []
@@ -59,13 +69,16 @@ class Planner:
         for request in self.prefilling:
             if budget:
                 budget -= self._take_chunk(request, budget, updates, taken)
+        admitted: list[tuple[int, list[int]]] = []
         while budget and self.waiting and self._admit(self.waiting[0], updates):
             request = self.waiting.popleft()
+            admitted.append((request.row, request.fill))
             self.prefilling.append(request)
             budget -= self._take_chunk(request, budget, updates, taken)
         if not taken:
             return None
         self._memory.requests.write("assign_req_to_token", updates)
+        self._memory.requests.write_history(admitted)
         tokens: list[int] = []
         for request, new in taken:
             tokens.extend(request.fill[request.kv_len - new : request.kv_len])
@@ -95,14 +108,15 @@ class Planner:
         taken: list[tuple[Request, int]],
     ) -> int:
         new = min(budget, len(request.fill) - request.kv_len)
-        self._memory.point(request, request.kv_len, request.kv_len + new, updates)
         request.kv_len += new
+        request.kv_most = request.kv_len
+        self._memory.point(request, request.kv_len, updates)
         taken.append((request, new))
         return new
 
     def _next_decode(self, step: int) -> ScheduledBatch | None:
         requests = [request for request in self.running if request.wants_decode]
-        while not self._memory.grow(requests):
+        while not self._memory.grow(requests, self._round):
             if len(requests) <= 1:
                 return None  # others hold the pages until their results are in
             self._retract(requests.pop())
@@ -110,10 +124,12 @@ class Planner:
             return None
         updates = RowUpdates()
         for request in requests:
-            self._memory.point(request, request.kv_len, request.kv_len + 1, updates)
             request.kv_len += 1
+            request.kv_most += self._round
+            self._memory.point(request, request.kv_most, updates)
         self._memory.requests.write("assign_req_to_token", updates)
-        return self._batch(step, ForwardMode.DECODE, requests, (1,) * len(requests), [])
+        mode = ForwardMode.DECODE if self._round == 1 else ForwardMode.TARGET_VERIFY
+        return self._batch(step, mode, requests, (self._round,) * len(requests), [])
 
     def _retract(self, request: Request) -> None:
         """Take a request's memory. The token in flight is right all the same, since the fence holds; it is kept."""

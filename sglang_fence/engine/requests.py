@@ -50,7 +50,11 @@ class Request:
     fill: list[int] = field(default_factory=list)
     """Tokens whose prefill makes it run: the prompt, after a retraction the output so far too."""
     kv_len: int = 0
-    """Positions whose keys and values are computed, or launched."""
+    """Positions whose keys and values are computed, or launched; with speculation the fewest that can be."""
+    kv_most: int = 0
+    """The most that can be: a speculative round in flight may have accepted all its drafts."""
+    pointed: int = 0
+    """Positions that its row points to pages."""
     in_flight: int = 0
     """Launched tokens whose results the host hasn't seen."""
     window_passed: int = 0

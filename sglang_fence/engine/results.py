@@ -44,6 +44,10 @@ class ResultProcessor:
         self._memory = memory
         self._planner = planner
         self._on_finish = on_finish
+        self.drafted = 0
+        """Drafts that were verified for requests still running."""
+        self.accepted = 0
+        """Those of them that were right."""
 
     def process(self, batch: ScheduledBatch) -> None:
         """Wait for the step's tokens and act on them. The step must have been launched."""
@@ -52,21 +56,26 @@ class ResultProcessor:
             raise RuntimeError(msg)
         batch.result.done.synchronize()
         self._device.host("process_results")
-        tokens = batch.result.tokens.tolist()
+        most = batch.result.tokens.shape[1]
         updates = RowUpdates()
         live: list[Request] = []
-        for lane, token in zip(batch.lanes, tokens, strict=True):
+        for lane, tokens in zip(batch.lanes, batch.result.sequences(), strict=True):
             request = lane.request
             if lane.samples:
                 request.in_flight -= 1
             if request.finished:
                 continue  # it ended while this step, launched before anybody knew, computed one token too many
-            ended = lane.samples and self._append(request, token)
+            ended = lane.samples and any(self._append(request, token) for token in tokens)
             current = lane.epoch == request.epoch
+            self.drafted += batch.result.drafts
+            self.accepted += len(tokens) - 1
+            if current and not batch.work.mode.is_prefill():
+                request.kv_len += len(tokens) - 1
+                request.kv_most -= most - len(tokens)
             if ended:
                 self._finish(request, current=current)
             elif current:
-                if batch.work.mode.is_extend():
+                if batch.work.mode.is_prefill():
                     self._memory.share(request, _computed(lane), updates)
                 live.append(request)
         self._memory.requests.write("rewrite_req_to_token", updates)

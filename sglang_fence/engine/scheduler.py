@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from sglang_fence.engine.batch import ScheduledBatch
     from sglang_fence.engine.planner import Planner
     from sglang_fence.engine.results import ResultProcessor
-    from sglang_fence.engine.worker import Worker
+    from sglang_fence.engine.worker import StepWorker
     from sglang_fence.fence.barrier import WarBarrier
     from sglang_fence.observe.probe import StepProbe
 
@@ -29,7 +29,7 @@ class Scheduler:
         device: DeviceModule,
         schedule_stream: Stream,
         *,
-        worker: Worker,
+        worker: StepWorker,
         planner: Planner,
         results: ResultProcessor,
         barrier: WarBarrier,
@@ -46,6 +46,11 @@ class Scheduler:
         self.steps = 0
         self.virtual_seconds = 0.0
         """Serving time in the device's own virtual time; 0 where time is real."""
+
+    @property
+    def acceptance(self) -> float | None:
+        """Share of drafts that verification accepted; None where nothing was drafted."""
+        return self._results.accepted / self._results.drafted if self._results.drafted else None
 
     @property
     def retractions(self) -> int:

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
-
-import torch
+from typing import TYPE_CHECKING, Protocol
 
 from sglang_fence.contract import ForwardMode
 from sglang_fence.engine.sampling import sample
+from sglang_fence.runners.step_result import Outbox, StepResult, copy_out
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from sglang_fence.device.buffers import SharedBuffer
-    from sglang_fence.device.protocol import Event, Stream
+    from sglang_fence.device.protocol import Stream
     from sglang_fence.fence.publication import Mailbox
     from sglang_fence.models.served import Activations
     from sglang_fence.runners.decode import DecodeRunner
@@ -23,19 +21,30 @@ if TYPE_CHECKING:
     from sglang_fence.runners.work import ForwardWork
 
 
-@dataclass(slots=True)
-class StepResult:
-    """Sampled tokens on their way to the host."""
+class StepWorker(Protocol):
+    """What the scheduler and the barrier ask of a worker."""
 
-    done: Event
-    """Recorded behind all work of the step's forward; ``tokens`` may be read once it completed."""
-    tokens: torch.Tensor
-    """int64 ``[lines]``, host memory."""
+    @property
+    def forward_stream(self) -> Stream:
+        """Where steps run."""
 
+    @property
+    def last_shared_read_mailbox(self) -> Mailbox:
+        """The mailbox of the runner that owns the last shared read of the step just launched (R3)."""
 
-@dataclass(slots=True)
-class _Sampled:
-    tokens: list[torch.Tensor] = field(default_factory=list)
+    @property
+    def mailboxes(self) -> Sequence[Mailbox]:
+        """Every runner's."""
+
+    def is_last_shared_read_phase(self, mode: ForwardMode) -> bool:
+        """Whether no phase of the step just launched reads shared buffers after one of ``mode``."""
+
+    @property
+    def backend_name(self) -> str:
+        """Name of the attention backend."""
+
+    def run(self, work: ForwardWork, params: SharedBuffer | None) -> StepResult:
+        """Enqueue a step's forward on the current (forward) stream."""
 
 
 class Worker:
@@ -45,6 +54,11 @@ class Worker:
         self._runner = runner
         self._decode = decode
         self._prefill = prefill
+
+    def capture(self) -> None:
+        """Capture all graphs. The device must be idle."""
+        self._decode.capture()
+        self._prefill.capture()
 
     @property
     def forward_stream(self) -> Stream:
@@ -89,7 +103,7 @@ class Worker:
         device, relay, lines = self._runner.device, self._runner.relay, work.lines
         inputs = work.inputs.tensor[0, :lines]
         packed = None if params is None else params.tensor
-        sampled = _Sampled()
+        sampled = Outbox()
 
         def choose() -> None:
             if acts.logits is None:
@@ -97,13 +111,8 @@ class Worker:
                 raise RuntimeError(msg)
             tokens = sample(acts.logits[:lines], packed)
             relay.tensor[inputs] = tokens
-            sampled.tokens.append(tokens)
+            sampled.tokens = tokens[:, None]
 
         reads = ((work.inputs, (0,)),) if params is None else ((work.inputs, (0,)), (params, range(4)))
         device.launch("sample", choose, reads=reads, writes=((relay, work.rows),))
-        on_cpu = device.torch_device.type == "cpu"
-        host = torch.empty((lines,), dtype=torch.int64, pin_memory=not on_cpu)
-        device.launch("copy_out", lambda: host.copy_(sampled.tokens[0], non_blocking=True))
-        done = device.Event()
-        done.record()
-        return StepResult(done, host)
+        return copy_out(device, sampled, lines, 1)

@@ -136,6 +136,16 @@ class PagedKV:
         _ = self.buffer.tensor  # the access check
         return self._layers[index]
 
+    def clear(self, slots: torch.Tensor) -> None:
+        """Zero keys and values at ``slots`` (int64, full slots) in every layer; for kernels to call."""
+        _ = self.buffer.tensor  # the access check
+        for (keys, values), window in zip(self._layers, self.layout.windows, strict=True):
+            at = slots
+            if window is not None and self.swa is not None:
+                at = self.swa.full_to_swa.tensor[slots // self.page_size] * self.page_size + slots % self.page_size
+            keys[at] = 0
+            values[at] = 0
+
     def pages_for(self, tokens: int) -> int:
         """How many pages ``tokens`` tokens take."""
         return -(-tokens // self.page_size)

@@ -46,7 +46,29 @@ class ReqToTokenPool:
         self.max_running = max_running
         table = torch.zeros((max_running + 1, context_len), dtype=torch.int64, device=device.torch_device)
         self.req_to_token = SharedBuffer(device, "req_to_token", table)
+        self.history: SharedBuffer | None = None
         self._free = list(range(max_running, 0, -1))
+
+    def keep_history(self) -> SharedBuffer:
+        """Keep the tokens of each row too: ``token_history``, int64 as ``req_to_token``, written at admission."""
+        if self.history is None:
+            self.history = SharedBuffer(self._device, "token_history", torch.zeros_like(self.req_to_token.tensor))
+        return self.history
+
+    def write_history(self, rows: Sequence[tuple[int, Sequence[int]]]) -> None:
+        """Write the known tokens of newly admitted rows, on the current stream; nothing where no history is kept."""
+        if self.history is None or not rows:
+            return
+        at = [row for row, tokens in rows for _ in tokens]
+        columns = [column for _, tokens in rows for column in range(len(tokens))]
+        values = [token for _, tokens in rows for token in tokens]
+        packed = upload(self._device, torch.tensor([at, columns, values], dtype=torch.int64))
+        history = self.history
+
+        def body() -> None:
+            history.tensor[packed[0], packed[1]] = packed[2]
+
+        self._device.launch("write_history", body, writes=((history, sorted({row for row, _ in rows})),))
 
     @property
     def available(self) -> int:

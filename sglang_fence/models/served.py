@@ -31,13 +31,16 @@ class Activations:
     hidden: torch.Tensor | None = None
     rotary: Any = None
     logits: torch.Tensor | None = None
+    final: torch.Tensor | None = None
+    """``[1, tokens, hidden_size]``: hidden states behind the last layer, before the final norm. Set by the head alone,
+    so that a graph's replay leaves it the captured tensor whatever eager parts do to ``hidden``."""
     features: torch.Tensor | None = None
     """``[tokens, hidden_size]``, for draft models that take the target's hidden states as input."""
 
     def join(self, parts: Sequence[Activations]) -> None:
         """Take over the logits and hidden states of a batch that ran in parts, in order."""
         self.logits = torch.cat([part.logits for part in parts if part.logits is not None])
-        self.hidden = torch.cat([part.hidden for part in parts if part.hidden is not None], dim=1)
+        self.final = torch.cat([part.final for part in parts if part.final is not None], dim=1)
 
 
 @dataclass(slots=True)
@@ -101,6 +104,7 @@ class ServedModel:
         if acts.hidden is None:
             msg = "head() before embed(): nothing to project"
             raise RuntimeError(msg)
+        acts.final = acts.hidden
         hidden = acts.hidden[0] if lines is None else acts.hidden[0, lines]
         acts.logits = self.causal_lm.lm_head(self.causal_lm.model.norm(hidden))
 

@@ -12,7 +12,7 @@ from time import perf_counter_ns
 from typing import TYPE_CHECKING, Protocol
 
 from sglang_fence.contract import FallbackReason, FenceKind, ForwardMode, SharedReadEnds
-from sglang_fence.observe.record import StepRecord
+from sglang_fence.observe.record import Phase, StepRecord
 from sglang_fence.observe.timing import ObserverStream, StepTimers, TimingDevice
 
 if TYPE_CHECKING:
@@ -78,12 +78,13 @@ class StepProbe:
         for hook in self.observers.step_started:
             hook(step)
 
-    def resolved(self, declared: SharedReadEnds, ends: SharedReadEnds, downgrade: str | None) -> None:
+    def resolved(self, phase: Phase) -> None:
         """The runner resolved the backend's declaration for the phase it is about to run."""
         record = self._record
-        record.declared = declared
-        record.resolved = ends
-        record.downgrade = downgrade
+        record.phases.append(phase)
+        record.declared = phase.declared
+        record.resolved = phase.resolved
+        record.downgrade = phase.downgrade
 
     def launched(self) -> None:
         """The step's forward is enqueued whole."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from sglang_fence.contract import FenceKind, ForwardMode, SharedReadEnds
 
@@ -14,8 +14,23 @@ NO_STEP = -1
 """``StepRecord.step`` before the record's first use."""
 
 
+class Phase(NamedTuple):
+    """One runner's part in a step."""
+
+    mode: ForwardMode
+    role: str
+    """``target`` or ``draft``."""
+    backend: str
+    declared: SharedReadEnds
+    resolved: SharedReadEnds
+    downgrade: str | None
+
+
 class StepRecord:
-    """One step. Host times are ``perf_counter_ns``; durations on the device are µs, None until (or unless) resolved."""
+    """One step; ``declared``, ``resolved`` and ``downgrade`` are those of its last phase.
+
+    Host times are ``perf_counter_ns``; durations on the device are µs, None until (or unless) resolved.
+    """
 
     __slots__ = (
         "backend",
@@ -26,6 +41,7 @@ class StepRecord:
         "fence",
         "launch_ns",
         "mode",
+        "phases",
         "reason",
         "resolved",
         "slack_us",
@@ -39,6 +55,7 @@ class StepRecord:
 
     def __init__(self, timers: StepTimers | None) -> None:
         self.timers = timers
+        self.phases: list[Phase] = []
         self.reset(NO_STEP, ForwardMode.IDLE, "", 0, 0)
 
     def reset(self, step: int, mode: ForwardMode, backend: str, batch_size: int, tokens: int) -> None:
@@ -56,6 +73,7 @@ class StepRecord:
         self.backend = backend
         self.batch_size = batch_size
         self.tokens = tokens
+        self.phases.clear()
         self.declared = SharedReadEnds.UNKNOWN
         self.resolved = SharedReadEnds.UNKNOWN
         self.downgrade: str | None = None

@@ -11,7 +11,7 @@ from sglang_fence.observe.observer import Observer
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from sglang_fence.observe.record import StepRecord
+    from sglang_fence.observe.record import Phase, StepRecord
 
 
 @dataclass(slots=True)
@@ -57,9 +57,14 @@ class Summary(Observer):
     def __init__(self) -> None:
         self.modes: defaultdict[tuple[str, str], ModeSummary] = defaultdict(ModeSummary)
 
+        self.phases: Counter[tuple[str, Phase]] = Counter()
+        """Phases by the mode of their step."""
+
     def step_finished(self, record: StepRecord) -> None:
         """Count it."""
         self.modes[record.mode.value, record.backend].add(record)
+        for phase in record.phases:
+            self.phases[record.mode.value, phase] += 1
 
     def total(self) -> ModeSummary:
         """All modes together."""

@@ -75,7 +75,7 @@ class ForwardKernels:
                 Part(_in_turn(take, layer, leave), breaks=True),
                 Part(_in_turn(take, partial(self._backend.init_forward_metadata_segment, self._batch, segment))),
             ]
-        parts.append(Part(_in_turn(*(partial(self._head, part) for _, part in lanes), self._merge)))
+        parts.append(Part(_in_turn(*(partial(self._head, part) for _, part in lanes), partial(self._merge, lanes))))
         return parts
 
     def _embed(self, batch: ForwardBatch) -> None:
@@ -108,11 +108,11 @@ class ForwardKernels:
         model = self._model
         self._device.launch("lm_head", lambda: model.head(batch.acts, batch.last_tokens), reads=self._step_reads)
 
-    def _merge(self) -> None:
-        """Put the halves of a split batch together again."""
-        whole = self._batch
-        if whole.parts:
-            self._device.launch("merge", lambda: whole.acts.join([part.acts for part in whole.parts]))
+    def _merge(self, lanes: Sequence[tuple[AttentionBackend, ForwardBatch]]) -> None:
+        """Put the parts of a split batch together again."""
+        acts, parts = self._batch.acts, [part.acts for _, part in lanes]
+        if parts != [acts]:
+            self._device.launch("merge", lambda: acts.join(parts))
 
     def _hand_over(self, batch: ForwardBatch) -> tuple[Callable[[], None], Callable[[], None]]:
         """Launches that put the activations into a static tensor, and take them from there.

@@ -7,6 +7,7 @@ load, prepare, [publish PRE_REPLAY], replay, [publish IN_REPLAY or POST_REPLAY].
 from __future__ import annotations
 
 from bisect import bisect_left
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 import torch
@@ -43,6 +44,18 @@ class Loader(Protocol):
         """Say how to fill ``batch``, whose rows are filled already; padding lines have row 0."""
 
 
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A phase whose batch is loaded and whose metadata outside the graph is prepared, but that isn't launched yet."""
+
+    graph: CapturedForward | None
+    """None: it runs eagerly."""
+    batch: ForwardBatch
+    backend: AttentionBackend
+    ends: SharedReadEnds
+    """Where its shared reads end, resolved against ``graph``."""
+
+
 class GraphRunner:
     """Serves one kind of phase.
 
@@ -53,6 +66,7 @@ class GraphRunner:
         loader: fills a batch.
         mode: of the phase.
         width: tokens a request.
+        causal: whether a token sees none after it.
     """
 
     def __init__(
@@ -64,6 +78,7 @@ class GraphRunner:
         *,
         mode: ForwardMode,
         width: int,
+        causal: bool = True,
     ) -> None:
         self._runner = runner
         self._kind = graph
@@ -71,6 +86,7 @@ class GraphRunner:
         self._loader = loader
         self._mode = mode
         self._width = width
+        self._causal = causal
         self._graphs: dict[int, tuple[CapturedForward, ForwardBatch]] = {}
         self._planted: Marker | None = None
 
@@ -89,43 +105,37 @@ class GraphRunner:
 
         ``publish`` is false for all but the last replay of a phase that takes several (a draft's decode steps).
         """
-        captured = self._graph_for(work.lines)
-        if captured is None:
-            return self._execute_eager(work, publish=publish)
-        graph, batch = captured
-        runner, probe = self._runner, self._runner.probe
+        prepared = self.prepare(work, publish=publish)
+        return self.launch(prepared, work, publish=publish)
+
+    def prepare(self, work: ForwardWork, *, publish: bool = True) -> Prepared:
+        """Load the batch and prepare its metadata outside the graph; publish PRE_REPLAY, if reads end here."""
+        graph, batch = self._graph_for(work.lines) or (None, self._new_batch(work.lines))
         backend = self._replay_attn_backend()
         self._load_batch(batch, work)
-        with probe.range("out_graph_metadata"):
+        with self._runner.probe.range("out_graph_metadata"):
             backend.init_forward_metadata_out_graph(batch)
-        marker = graph.in_graph_metadata_prep_done
+        marker = None if graph is None else graph.in_graph_metadata_prep_done
         ends = self._resolve_shared_read_ends(backend, batch.mode, marker)
         if publish and ends is SharedReadEnds.PRE_REPLAY:
             self._publish_read_done(batch, ends, marker)
-        runner.device.host("launch")
-        with probe.range("replay"):
-            graph.replay()
-        if publish and ends is not SharedReadEnds.PRE_REPLAY:
-            self._publish_read_done(batch, ends, marker)
-        return batch.acts
+        return Prepared(graph, batch, backend, ends)
 
-    def _execute_eager(self, work: ForwardWork, *, publish: bool) -> Activations:
+    def launch(self, prepared: Prepared, work: ForwardWork, *, publish: bool = True) -> Activations:
+        """Launch what was prepared, eagerly where there is no graph; publish IN_REPLAY, POST_REPLAY or UNKNOWN."""
         runner, probe = self._runner, self._runner.probe
-        backend = self._replay_attn_backend()
-        batch = self._new_batch(work.lines)
-        self._load_batch(batch, work)
-        ends = self._resolve_shared_read_ends(backend, batch.mode, None)
-        with probe.range("out_graph_metadata"):
-            backend.init_forward_metadata_out_graph(batch)
-        if publish and ends is SharedReadEnds.PRE_REPLAY:
-            self._publish_read_done(batch, ends, None)
+        graph, batch = prepared.graph, prepared.batch
         runner.device.host("launch")
-        step_reads = ((work.inputs, (0,)),)
-        kernels = ForwardKernels(runner.device, runner.model, backend, batch, step_reads)
         with probe.range("replay"):
-            launch_all(kernels.parts(lambda: None, breakable=False))
-        if publish and ends is not SharedReadEnds.PRE_REPLAY:
-            self._publish_read_done(batch, ends, None)
+            if graph is not None:
+                graph.replay()
+            else:
+                step_reads = ((work.inputs, (0,)),)
+                kernels = ForwardKernels(runner.device, runner.model, prepared.backend, batch, step_reads)
+                launch_all(kernels.parts(lambda: None, breakable=False))
+        if publish and prepared.ends is not SharedReadEnds.PRE_REPLAY:
+            marker = None if graph is None else graph.in_graph_metadata_prep_done
+            self._publish_read_done(batch, prepared.ends, marker)
         return batch.acts
 
     def _replay_attn_backend(self) -> AttentionBackend:
@@ -189,6 +199,7 @@ class GraphRunner:
             tokens=zeros(size * self._width),
             positions=zeros(size * self._width),
             width=self._width,
+            causal=self._causal,
             static=static,
         )
         batch.acts.features = self._runner.model.new_features(size * self._width)

@@ -10,8 +10,11 @@ import torch
 
 from sglang_fence.device.buffers import SharedBuffer
 from sglang_fence.fence.publication import Mailbox, Publisher, Resolution, resolve
+from sglang_fence.observe.record import Phase
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from sglang_fence.attention.base import AttentionBackend
     from sglang_fence.contract import ForwardMode
     from sglang_fence.device.protocol import DeviceModule, Stream
@@ -51,6 +54,8 @@ class ModelRunner:
         pool: fresh events for publications.
         probe: hears of resolutions and ranges.
         fence: switches and policy.
+        order: shared by the publishers of all runners.
+        role: ``target`` or ``draft``, for reports.
     """
 
     def __init__(  # noqa: PLR0913 - it joins what was built apart
@@ -65,6 +70,8 @@ class ModelRunner:
         pool: EventPool,
         probe: StepProbe,
         fence: FenceSettings,
+        order: Iterator[int] | None = None,
+        role: str = "target",
     ) -> None:
         self.device = device
         self.model = model
@@ -74,8 +81,10 @@ class ModelRunner:
         self.forward_stream = forward_stream
         self.probe = probe
         self.fence = fence
+        self.pool = pool
+        self.role = role
         self.shared_read_done = Mailbox(pool)
-        self.publisher = Publisher(self.shared_read_done, pool)
+        self.publisher = Publisher(self.shared_read_done, pool, order)
         # A token a row: what a forward sampled, for the next one to read. The host isn't asked in between.
         relay = torch.zeros((requests.max_running + 1,), dtype=torch.int64, device=device.torch_device)
         self.relay = SharedBuffer(device, "relay", relay)
@@ -87,7 +96,9 @@ class ModelRunner:
         """Resolve ``backend``'s declaration for ``mode`` against the graph about to replay, and tell the probe."""
         declared = backend.shared_read_ends(mode)
         resolution = resolve(declared, marker)
-        self.probe.resolved(declared, resolution.ends, resolution.downgrade)
+        self.probe.resolved(
+            Phase(mode, self.role, backend.name, declared, resolution.ends, resolution.downgrade),
+        )
         return resolution
 
     def log_prefill_engaged(self, backend: AttentionBackend) -> None:

@@ -15,7 +15,7 @@ from sglang_fence.runners.forward import ForwardKernels
 from sglang_fence.runners.prefill_publication import maybe_publish_prefill_shared_read_done
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from sglang_fence.graphs.parts import CapturedForward
     from sglang_fence.models.served import Activations
@@ -52,7 +52,13 @@ class PrefillRunner:
         device.synchronize()
 
     def execute(self, work: ForwardWork) -> Activations:
-        """Run one extend on the current (forward) stream; logits are ``[lines, vocab]``, of each line's last token.
+        """Run one extend; see :meth:`execute_batch`. Logits are ``[lines, vocab]``, of each line's last token."""
+        return self.execute_batch(work).acts
+
+    def execute_batch(self, work: ForwardWork, prepare: Callable[[ForwardBatch], None] | None = None) -> ForwardBatch:
+        """Run one extend on the current (forward) stream; returns its batch, with the activations.
+
+        ``prepare`` launches what the model takes beside tokens, right behind the batch's loading.
 
         Its read end is published after its metadata is prepared, before anything else is launched (R8).
         """
@@ -60,6 +66,8 @@ class PrefillRunner:
         backend = runner.attn_backend
         graph, batch = self._batch_for(work)
         self._load_batch(batch, work)
+        if prepare is not None:
+            prepare(batch)
         with probe.range("out_graph_metadata"):
             backend.init_forward_metadata_out_graph(batch)
         ends = runner.resolve_shared_read_ends(backend, batch.mode, None).ends
@@ -72,7 +80,7 @@ class PrefillRunner:
             else:
                 kernels = ForwardKernels(runner.device, runner.model, backend, batch, ((work.inputs, (0,)),))
                 launch_all(kernels.parts(lambda: None, breakable=False))
-        return batch.acts
+        return batch
 
     def _batch_for(self, work: ForwardWork) -> tuple[CapturedForward | None, ForwardBatch]:
         if work.lines <= GRAPH_LINES:
@@ -98,7 +106,7 @@ class PrefillRunner:
         def zeros(count: int) -> torch.Tensor:
             return torch.zeros((count,), dtype=torch.int64, device=self._runner.device.torch_device)
 
-        return ForwardBatch(
+        batch = ForwardBatch(
             ForwardMode.EXTEND,
             req_rows=zeros(lines),
             seq_lens=zeros(lines) + 1,
@@ -108,6 +116,8 @@ class PrefillRunner:
             last_tokens=zeros(lines),
             static=static,
         )
+        batch.acts.features = self._runner.model.new_features(tokens)
+        return batch
 
     def _load_batch(self, batch: ForwardBatch, work: ForwardWork) -> None:
         """Copy the step's inputs into the batch's tensors; padding belongs to the last line, which has row 0."""
