@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING
 
 import torch
 
-from sglang_fence.attention.registry import make_backend
+from sglang_fence.attention.registry import make_backend, parse_spec
 from sglang_fence.engine.memory import RequestMemory
 from sglang_fence.engine.planner import Planner
 from sglang_fence.engine.results import ResultProcessor
@@ -32,9 +31,12 @@ from sglang_fence.speculative.algorithm import SpecContext, built_in_algorithms
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
+    from sglang_fence.attention.base import AttentionBackend
+    from sglang_fence.attention.registry import BackendSpec
     from sglang_fence.device.protocol import DeviceModule
     from sglang_fence.engine.options import EngineOptions
     from sglang_fence.engine.requests import Request
+    from sglang_fence.memory.kv_pool import KVStore
     from sglang_fence.speculative.algorithm import AlgorithmRegistry
     from sglang_fence.speculative.worker import SpeculativeWorker
 
@@ -65,6 +67,7 @@ class Engine:
         self.options = options
         self._algorithm = algorithm = (algorithms or built_in_algorithms()).get(options.speculative)
         self._round = 1 if algorithm is None else options.draft_tokens + 1
+        spec = _check_attention(options)
         order = count()
         self.policy = FencePolicy.decide(device, options.switches, options.fence)
         self.model = load_model(options.model, device.torch_device)
@@ -74,13 +77,13 @@ class Engine:
         # A priority of its own keeps the observer's stream from being one of the others in disguise.
         observer_stream = device.Stream("observer", priority=-1)
         self.probe = StepProbe(self.observers, device, (forward_stream, self._schedule_stream, observer_stream))
-        requests, kv = self._pools()
+        requests, kv = self._pools(prefix_cache=options.prefix_cache and not spec.keeps_state)
         self.memory = RequestMemory(requests, kv)
         pool = EventPool(device)
         runner = ModelRunner(
             device,
             self.model,
-            make_backend(options.attention, device, requests, kv),
+            self._make_backend(kv),
             requests=requests,
             kv=kv,
             forward_stream=forward_stream,
@@ -180,12 +183,16 @@ class Engine:
             graph=options.graph,
             capture_bs=sizes,
             prefill_tokens=prefill_sizes,
-            make_backend=partial(make_backend, options.attention, self.device, self.memory.requests),
+            make_backend=self._make_backend,
             order=order,
         )
         return self._algorithm.make_worker(context)
 
-    def _pools(self) -> tuple[ReqToTokenPool, PagedKV]:
+    def _make_backend(self, kv: KVStore) -> AttentionBackend:
+        dspark = self.options.speculative == "dspark"
+        return make_backend(self.options.attention, self.device, self.memory.requests, kv, dspark=dspark)
+
+    def _pools(self, *, prefix_cache: bool) -> tuple[ReqToTokenPool, PagedKV]:
         options, context = self.options, self.model.context_len + self._reserved
         requests = ReqToTokenPool(self.device, max_running=options.max_running, context_len=context)
         wanted = options.kv_tokens if options.kv_tokens is not None else options.max_running * context
@@ -199,9 +206,28 @@ class Engine:
             pages=pages,
             page_size=options.page_size,
             context_len=context,
-            prefix_cache=options.prefix_cache,
+            prefix_cache=prefix_cache,
         )
         return requests, kv
+
+
+def _check_attention(options: EngineOptions) -> BackendSpec:
+    """Refuse what the attention backend can't serve, before a model is loaded.
+
+    A backend with a recurrent state a request can't take tokens back (speculation), nor start from a cached prefix;
+    the engine then goes without a prefix cache.
+    """
+    spec = parse_spec(options.attention)
+    if spec.keeps_state and options.speculative != "none":
+        msg = (
+            f"--attention {options.attention} --speculative {options.speculative}: its linear layers keep a state that "
+            "rejected drafts can't be taken out of; use --speculative none"
+        )
+        raise ConfigError(msg)
+    if spec.splits_batches and options.max_running < 2:  # noqa: PLR2004 - two halves
+        msg = f"--attention {options.attention} --max-running 1: one request has no halves; give --max-running 2 or more"
+        raise ConfigError(msg)
+    return spec
 
 
 def _prefill_sizes(chunk: int) -> list[int]:
