@@ -23,15 +23,27 @@ if TYPE_CHECKING:
     import torch
 
     from sglang_fence.attention.batch import ForwardBatch
+    from sglang_fence.device.buffers import SharedBuffer
     from sglang_fence.device.protocol import Access, DeviceModule
     from sglang_fence.memory.kv_pool import KVStore
     from sglang_fence.memory.request_pool import ReqToTokenPool
 
 
+def base_read_ends(mode: ForwardMode) -> SharedReadEnds:
+    """What a backend declares that nobody has audited further: metadata is gathered in the graph, extends are open."""
+    if mode.is_decode() or mode.is_target_verify():
+        return SharedReadEnds.IN_REPLAY
+    return SharedReadEnds.UNKNOWN
+
+
 class AttentionBackend(ABC):
     """The contract of section 3 of the design."""
 
-    name: ClassVar[str]
+    name: str
+    """What reports call it: the spec that made it, such as ``hybrid:trtllm_mha,native``."""
+
+    deviations: ClassVar[dict[ForwardMode, str]] = {}
+    """Why :meth:`shared_read_ends` differs from :func:`base_read_ends`, for each mode in which it does."""
 
     def __init__(self, device: DeviceModule, requests: ReqToTokenPool, kv: KVStore) -> None:
         self.device = device
@@ -65,6 +77,11 @@ class AttentionBackend(ABC):
         return ((self, batch),)
 
     @property
+    def side_buffers(self) -> tuple[SharedBuffer, ...]:
+        """What is kept of each request beside the KV store; backends that take turns at a request must share it."""
+        return ()
+
+    @property
     def captures_extend(self) -> bool:
         """Whether an extend can run in a graph of fixed token counts."""
         return True
@@ -79,9 +96,11 @@ class AttentionBackend(ABC):
 
         PRE_REPLAY is an optimisation that one backend earns by audit, never a default.
         """
-        if mode.is_decode() or mode.is_target_verify():
-            return SharedReadEnds.IN_REPLAY
-        return SharedReadEnds.UNKNOWN
+        return base_read_ends(mode)
+
+    def deviation(self, mode: ForwardMode) -> str | None:
+        """Why the declaration for ``mode`` differs from the base's; None where it doesn't."""
+        return self.deviations.get(mode) if self.shared_read_ends(mode) is not base_read_ends(mode) else None
 
     def has_extend_snapshot(self, batch: ForwardBatch) -> bool:  # noqa: ARG002 - the contract's signature
         """Whether this very batch's extend reads nothing shared from here on (R8); asked of the batch, never stored."""

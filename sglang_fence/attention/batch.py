@@ -36,6 +36,8 @@ class ForwardBatch:
     """Tokens a line, where each line has as many (decode: 1, verify: drafts + 1); 0 where that differs (extend)."""
     last_tokens: torch.Tensor | None = None
     """int64 ``[lines]``: index of each line's last token; None where each line has one token."""
+    causal: bool = True
+    """Whether a token sees none after it; a block draft's tokens see one another."""
     static: bool = False
     """Whether shapes are fixed by a captured graph, so that lengths known to the host must not shape the work."""
 
@@ -54,15 +56,13 @@ class ForwardBatch:
     acts: Activations = field(default_factory=Activations)
     metadata: dict[object, Any] = field(default_factory=dict[object, Any])
     """By backend; made by its initialisation hooks for this batch alone, so none can be mistaken for another's."""
-    parts: tuple[ForwardBatch, ...] = ()
-    """The halves that two-batch overlap made of it."""
     whole: ForwardBatch | None = None
-    """What this one is a half of."""
+    """What this one is a half of, if two-batch overlap made it."""
 
     def read_rows(self) -> tuple[int, ...]:
         """Rows of ``req_to_token``; asked at each replay. A half answers for the whole."""
-        return self.rows if self.whole is None else self.whole.rows
+        return self.rows if self.whole is None else self.whole.read_rows()
 
     def read_pages(self) -> tuple[int, ...]:
         """Pages; asked at each replay. A half answers for the whole."""
-        return self.pages if self.whole is None else self.whole.pages
+        return self.pages if self.whole is None else self.whole.read_pages()

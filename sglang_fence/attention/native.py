@@ -13,12 +13,17 @@ from typing import TYPE_CHECKING
 
 from sglang_fence.attention import paged
 from sglang_fence.attention.base import AttentionBackend
+from sglang_fence.contract import ForwardMode
 
 if TYPE_CHECKING:
     import torch
 
     from sglang_fence.attention.batch import ForwardBatch
-    from sglang_fence.device.protocol import Access
+    from sglang_fence.attention.selection import CompressedKeys
+    from sglang_fence.device.buffers import SharedBuffer
+    from sglang_fence.device.protocol import Access, DeviceModule
+    from sglang_fence.memory.kv_pool import KVStore
+    from sglang_fence.memory.request_pool import ReqToTokenPool
 
 
 @dataclass(slots=True)
@@ -39,12 +44,37 @@ class PagedMetadata:
 
     full: Slots
     sliding: Slots
+    snapshot_of: int | None = None
+    """The step whose extend was snapshotted here whole; None: layers read live, or it is no extend."""
 
 
 class NativeAttnBackend(AttentionBackend):
-    """Gathers slots from ``req_to_token``: a decode inside its graph, an extend again in each layer."""
+    """Gathers slots from ``req_to_token``: a decode inside its graph, an extend again in each layer.
+
+    Args:
+        device: launches.
+        requests: rows.
+        kv: pages.
+        compressed: kept up to date with each key written, where a backend that selects pages serves the same requests.
+    """
 
     name = "native"
+
+    def __init__(
+        self,
+        device: DeviceModule,
+        requests: ReqToTokenPool,
+        kv: KVStore,
+        *,
+        compressed: CompressedKeys | None = None,
+    ) -> None:
+        super().__init__(device, requests, kv)
+        self.compressed = compressed
+
+    @property
+    def side_buffers(self) -> tuple[SharedBuffer, ...]:
+        """Compressed keys, where somebody reads them."""
+        return () if self.compressed is None else (self.compressed.buffer,)
 
     def init_forward_metadata_out_graph(self, batch: ForwardBatch, in_capture: bool = False) -> None:  # noqa: FBT001, FBT002 - the contract's signature
         """Masks, from lengths that the batch brought along; nothing shared is read."""
@@ -68,28 +98,43 @@ class NativeAttnBackend(AttentionBackend):
         metadata = self.metadata_for(batch)
         if self.reads_live(batch):
             self.fill_slots(batch, metadata)
-        window = self.kv.layout.windows[layer]
-        slots = metadata.full if window is None else metadata.sliding
+        slots = metadata.full if self.kv.layout.windows[layer] is None else metadata.sliding
         keys, values = self.kv.layer(layer)
         keys[slots.write] = key
         values[slots.write] = value
+        compressed = self._compressed(layer)
+        if compressed is not None:
+            compressed.update(layer, keys, slots.write)
+        return self.read(batch, layer, query, slots)
+
+    def read(self, batch: ForwardBatch, layer: int, query: torch.Tensor, slots: Slots) -> torch.Tensor:
+        """Attend to the pages, the new tokens' included; shapes as in :meth:`attend`."""
+        keys, values = self.kv.layer(layer)
         if batch.width and slots.mask is not None:
             return paged.line_attention(query, keys, values, slots.read, slots.mask)
         if slots.mask is not None:
             return paged.extend_attention_static(query, keys, values, slots.read, slots.mask)
         lens = tuple(zip(batch.query_lens, batch.kv_lens, strict=True))
-        return paged.extend_attention_ragged(query, keys, values, slots.read, lens, window)
+        return paged.extend_attention_ragged(query, keys, values, slots.read, lens, self.kv.layout.windows[layer])
 
     def layer_accesses(self, batch: ForwardBatch, layer: int) -> tuple[tuple[Access, ...], tuple[Access, ...]]:
         """An extend's layers read the live tables too."""
         reads, writes = super().layer_accesses(batch, layer)
         if self.reads_live(batch):
             reads = (*reads, *self.table_reads(batch))
+        compressed = self._compressed(layer)
+        if compressed is not None:
+            side: Access = (compressed.buffer, batch.read_pages)
+            reads, writes = (*reads, side), (*writes, side)
         return reads, writes
 
     def reads_live(self, batch: ForwardBatch) -> bool:
         """Whether layers gather from the live tables."""
         return not (batch.mode.is_decode() or batch.mode.is_target_verify())
+
+    def _compressed(self, layer: int) -> CompressedKeys | None:
+        """Compressed keys of a full layer. Sliding ones are short as they are, and their slots lie in another pool."""
+        return self.compressed if self.kv.layout.windows[layer] is None else None
 
     def metadata_for(self, batch: ForwardBatch, *, fresh: bool = False) -> PagedMetadata:
         """The batch's metadata, made where there is none yet, or ``fresh`` is asked for."""
@@ -124,6 +169,29 @@ class NativeAttnBackend(AttentionBackend):
         metadata = self.metadata_for(batch)
         self.device.launch(kernel, lambda: self.fill_slots(batch, metadata), reads=self.table_reads(batch))
 
+    def launch_fused(self, kernel: str, batch: ForwardBatch) -> None:
+        """Launch one kernel that does all: masks, and slots from the tables."""
+        metadata = self.metadata_for(batch)
+
+        def body() -> None:
+            self.fill_masks(batch, metadata)
+            self.fill_slots(batch, metadata)
+
+        self.device.launch(kernel, body, reads=self.table_reads(batch))
+
+    def launch_snapshot(self, batch: ForwardBatch) -> None:
+        """Snapshot this very extend: from here on it reads no table."""
+        self.launch_fused("snapshot_metadata", batch)
+        self.metadata_for(batch).snapshot_of = batch.step
+
+    def is_snapshot_of(self, batch: ForwardBatch) -> bool:
+        """Whether :meth:`launch_snapshot` was called for the step that ``batch`` holds now (R8)."""
+        return (
+            batch.mode is ForwardMode.EXTEND
+            and self in batch.metadata
+            and self.metadata_for(batch).snapshot_of == batch.step
+        )
+
     def fill_slots(self, batch: ForwardBatch, metadata: PagedMetadata) -> None:
         """Read the tables, inside a kernel."""
         table = self.requests.req_to_token.tensor
@@ -146,7 +214,9 @@ class NativeAttnBackend(AttentionBackend):
     def _mask(self, batch: ForwardBatch, window: int | None) -> torch.Tensor | None:
         length = self.requests.context_len
         if batch.token_lines is None:
-            return paged.line_mask(batch.positions.unflatten(0, (-1, batch.width)), length, window)
+            at = batch.positions.unflatten(0, (-1, batch.width))
+            seen_from = at if batch.causal else (batch.seq_lens - 1)[:, None].expand_as(at)
+            return paged.line_mask(seen_from, length, window)
         if not batch.static:
             return None
         return paged.extend_mask(batch.positions, batch.token_lines, len(batch.seq_lens), length, window)

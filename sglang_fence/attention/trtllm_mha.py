@@ -8,7 +8,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from sglang_fence.attention.native import NativeAttnBackend
 from sglang_fence.contract import ForwardMode, SharedReadEnds
@@ -21,6 +21,9 @@ class TRTLLMMHAAttnBackend(NativeAttnBackend):
     """One fused gather for a decode; one snapshot before the replay for an extend."""
 
     name = "trtllm_mha"
+    deviations: ClassVar[dict[ForwardMode, str]] = {
+        ForwardMode.EXTEND: "one snapshot before the replay takes all that an extend reads, SWA write locations too",
+    }
 
     def shared_read_ends(self, mode: ForwardMode) -> SharedReadEnds:
         """An extend reads all it needs before the replay: see :meth:`has_extend_snapshot`."""
@@ -31,27 +34,22 @@ class TRTLLMMHAAttnBackend(NativeAttnBackend):
     def init_forward_metadata_out_graph(self, batch: ForwardBatch, in_capture: bool = False) -> None:  # noqa: FBT001, FBT002 - the contract's signature
         """Extend: the snapshot. Otherwise nothing but room for what the graph gathers."""
         self.metadata_for(batch, fresh=in_capture)
-        if batch.mode is ForwardMode.EXTEND:
-            self._launch_fused("snapshot_metadata", batch)
+        if self.snapshots(batch):
+            self.launch_snapshot(batch)
 
     def init_forward_metadata_in_graph(self, batch: ForwardBatch) -> None:
         """Decode and other graphs: masks and slots by one fused kernel. Extend: nothing, the snapshot has it all."""
-        if batch.mode is not ForwardMode.EXTEND:
-            self._launch_fused("gather_page_table", batch)
+        if not self.snapshots(batch):
+            self.launch_fused("gather_page_table", batch)
 
     def has_extend_snapshot(self, batch: ForwardBatch) -> bool:
         """The snapshot lives in the batch's own metadata, so no other batch's can be mistaken for it."""
-        return batch.mode is ForwardMode.EXTEND and self in batch.metadata
+        return self.is_snapshot_of(batch)
 
     def reads_live(self, batch: ForwardBatch) -> bool:  # noqa: ARG002 - the base's signature
         """No layer reads a live table."""
         return False
 
-    def _launch_fused(self, kernel: str, batch: ForwardBatch) -> None:
-        metadata = self.metadata_for(batch)
-
-        def body() -> None:
-            self.fill_masks(batch, metadata)
-            self.fill_slots(batch, metadata)
-
-        self.device.launch(kernel, body, reads=self.table_reads(batch))
+    def snapshots(self, batch: ForwardBatch) -> bool:
+        """Whether all tables are read outside the graph."""
+        return batch.mode is ForwardMode.EXTEND

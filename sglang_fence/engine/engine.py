@@ -225,7 +225,7 @@ def _check_attention(options: EngineOptions) -> BackendSpec:
         )
         raise ConfigError(msg)
     if spec.splits_batches and options.max_running < 2:  # noqa: PLR2004 - two halves
-        msg = f"--attention {options.attention} --max-running 1: one request has no halves; give --max-running 2 or more"
+        msg = f"--attention {options.attention} --max-running 1: one request has no halves; give 2 or more"
         raise ConfigError(msg)
     return spec
 
