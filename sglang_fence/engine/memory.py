@@ -120,6 +120,7 @@ class RequestMemory:
             first = swa.first_needed_page(request.kv_len, self.kv.page_size)
             own = max(request.window_passed, len(request.path.nodes))
             gone.extend(request.pages[own:first])
+            request.window_passed = max(request.window_passed, first)
             self._pass_window(request)
         swa.evict(gone)
 
@@ -140,11 +141,10 @@ class RequestMemory:
         request.window_passed = 0
 
     def _pass_window(self, request: Request) -> None:
-        if self.kv.swa is not None:
+        """Tell the cache what of its pages has left the request's window; the request's own are :meth:`slide`'s."""
+        if self.kv.swa is not None and self.kv.cache is not None:
             first = self.kv.swa.first_needed_page(request.kv_len, self.kv.page_size)
-            request.window_passed = max(request.window_passed, first)
-            if self.kv.cache is not None:
-                self.kv.cache.pass_window(request.path, first)
+            self.kv.cache.pass_window(request.path, first)
 
     def _let_go(self, request: Request) -> None:
         if self.kv.cache is not None:

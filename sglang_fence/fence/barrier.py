@@ -107,6 +107,9 @@ class LastReader(Protocol):
 class WaitProbe(Protocol):
     """What observes the wait; see :class:`sglang_fence.observe.probe.StepProbe`."""
 
+    def reads_end(self, event: Event | None) -> None:
+        """The forward is enqueued whole; its shared reads end at ``event``. None: with it, or nobody will wait."""
+
     def before_wait(self, event: Event | None) -> None:
         """The schedule stream is about to wait for ``event``; None: for the whole forward stream, or for nothing."""
 
@@ -136,7 +139,6 @@ class WarBarrier:
 
         Mailboxes are emptied also when the barrier is off (R11).
         """
-        self._device.host("barrier")
         done = reader.last_shared_read_mailbox.take()
         others = self.discard(reader)
         last_phase = (
@@ -146,6 +148,8 @@ class WarBarrier:
         )
         verdict = judge(step, done, last_phase=last_phase, policy=self.policy)
         event = done.event if done is not None and verdict.kind is FenceKind.FINE else None
+        self._probe.reads_end(event)  # before the host spends time: a moment that is copied late reads late
+        self._device.host("barrier")
         self._probe.before_wait(event)
         if event is not None:
             self._schedule_stream.wait_event(event)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import sys
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from pickle import UnpicklingError
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -20,6 +23,9 @@ from sglang_fence.models.tokenizer import (
     NoTokenizer,
     Tokenizer,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
 
 EMBEDDED = "embedded"
 """The name of the embedded default model."""
@@ -113,6 +119,7 @@ def _embedded() -> tuple[Any, Tokenizer]:
 
 
 def _load_checkpoint(name: str) -> tuple[Any, Tokenizer]:
+    from safetensors import SafetensorError  # noqa: PLC0415
     from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer  # noqa: PLC0415
 
     local = Path(name).expanduser()
@@ -131,15 +138,37 @@ def _load_checkpoint(name: str) -> tuple[Any, Tokenizer]:
         msg = f"model {name!r} is a {config.model_type!r}; served are {', '.join(SERVED_TYPES)}"
         raise ModelError(msg)
     try:
-        causal_lm = AutoModelForCausalLM.from_pretrained(source, dtype="auto")
-    except (OSError, ValueError, RuntimeError) as error:
+        with _bars_on_terminals_only():
+            loaded: Any = AutoModelForCausalLM.from_pretrained(source, dtype="auto", output_loading_info=True)
+    except (OSError, ValueError, RuntimeError, EOFError, UnpicklingError, SafetensorError) as error:
         msg = f"model {name!r} can't be loaded ({_first_line(error)}): check its weight files"
         raise ModelError(msg) from error
+    causal_lm, loading = loaded
+    if loading["missing_keys"]:  # Transformers would serve random numbers in their place
+        msg = f"model {name!r} has no weights for {min(loading['missing_keys'])} and others: check its weight files"
+        raise ModelError(msg)
     try:
-        tokenizer: Tokenizer = CheckpointTokenizer(AutoTokenizer.from_pretrained(source))
+        own: Any = AutoTokenizer.from_pretrained(source)
     except (OSError, ValueError, KeyError, TypeError, AttributeError, ImportError):
-        tokenizer = NoTokenizer(name)
-    return causal_lm, tokenizer
+        return causal_lm, NoTokenizer(name)
+    # A Qwen without tokenizer files gets one that knows its special tokens and nothing else.
+    empty = len(own) <= len(own.all_special_tokens)
+    return causal_lm, NoTokenizer(name) if empty else CheckpointTokenizer(own)
+
+
+@contextmanager
+def _bars_on_terminals_only() -> Generator[None]:
+    """Keep Transformers' progress bars out of log files, where an error is one line."""
+    from transformers.utils import logging  # noqa: PLC0415
+
+    hide = logging.is_progress_bar_enabled() and not sys.stderr.isatty()
+    if hide:
+        logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if hide:
+            logging.enable_progress_bar()
 
 
 def _first_line(error: BaseException) -> str:

@@ -102,13 +102,24 @@ class StepProbe:
             for ended in observers.range_ended:
                 ended(name, step)
 
-    def before_wait(self, event: object | None) -> None:
-        """The schedule stream is about to wait for ``event``, or (None) for the forward stream, or for nothing."""
+    def reads_end(self, event: object | None) -> None:
+        """The forward is enqueued whole; its shared reads end at ``event``, or (None) with it, or nobody will wait."""
         record = self._record
         if record.timers is not None and self._streams is not None:
-            forward, schedule, observer = self._streams
-            record.timers.before_wait(forward, schedule, observer, event)
+            forward, _, observer = self._streams
+            record.timers.reads_end(forward, observer, event)
             record.timed = True
+
+    def before_wait(self, event: object | None) -> None:
+        """The schedule stream is about to wait for ``event``, or (None) for the forward stream, or for nothing.
+
+        Stands for :meth:`reads_end` too where that wasn't called: nothing happens in between then.
+        """
+        record = self._record
+        if record.timers is not None and self._streams is not None:
+            if not record.timed:
+                self.reads_end(event)
+            record.timers.before_wait(self._streams[1])
 
     def after_wait(self, verdict: VerdictLike) -> None:
         """The wait is enqueued, and the step's fence decided."""

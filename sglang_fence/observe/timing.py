@@ -51,13 +51,16 @@ class StepTimers:
         self.wait_end = _event(device)
         self.fine = False
 
-    def before_wait(self, forward: object, schedule: object, observer: ObserverStream, event: object | None) -> None:
-        """Record F, R and A. ``event`` is what the schedule stream is about to wait for; None: the forward's end."""
+    def reads_end(self, forward: object, observer: ObserverStream, event: object | None) -> None:
+        """Record F and R. ``event`` is what the schedule stream is going to wait for; None: the forward's end."""
         self.forward_end.record(forward)
         self.fine = event is not None
         if event is not None:
             observer.wait_event(event)
             self.released.record(observer)
+
+    def before_wait(self, schedule: object) -> None:
+        """Record A."""
         self.wait_start.record(schedule)
 
     def after_wait(self, schedule: object) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from sglang_fence.engine.batch import ScheduledBatch
-    from sglang_fence.engine.worker import StepResult
-    from sglang_fence.fence.barrier import LastReader, Verdict
     from tests.fence.conftest import Serve
 
 Call = tuple[str, int]
@@ -28,22 +26,19 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[Call]:
     """Write down what the loop calls, and for which step."""
     noted: list[Call] = []
 
-    def note(cls: type, name: str, step_of: Callable[..., int]) -> None:
+    def note(cls: type, name: str, step_of: Callable[[Any], int]) -> None:
         original = getattr(cls, name)
 
-        def noting(self: object, *args: object) -> object:
-            noted.append((name, step_of(*args)))
-            return original(self, *args)
+        def noting(self: object, first: object, *others: object) -> object:
+            noted.append((name, step_of(first)))
+            return original(self, first, *others)
 
         monkeypatch.setattr(cls, name, noting)
 
-    def step_of_work(work: object, *_: object) -> int:
-        return int(getattr(work, "step"))  # noqa: B009 - whatever stands for the step's work
-
-    note(Planner, "next_batch", lambda step: int(step))
-    note(Worker, "run", step_of_work)
-    note(WarBarrier, "apply", lambda step, *_: int(step))
-    note(ResultProcessor, "process", lambda batch: step_of_work(batch.work))
+    note(Planner, "next_batch", int)
+    note(Worker, "run", lambda work: int(work.step))
+    note(WarBarrier, "apply", int)
+    note(ResultProcessor, "process", lambda batch: int(batch.work.step))
     return noted
 
 

@@ -81,14 +81,14 @@ class Runner:
         with self.device.stream(self.stream):
             if ends is SharedReadEnds.PRE_REPLAY:
                 done = self.publisher.pre_replay(step, DECODE)
+                self.graph.replay()
+                return done
             self.graph.replay()
             if ends is SharedReadEnds.IN_REPLAY:
-                done = self.publisher.in_replay(step, DECODE, self.marker)
-            elif ends is SharedReadEnds.POST_REPLAY:
-                done = self.publisher.post_replay(step, DECODE)
-            elif ends is SharedReadEnds.UNKNOWN:
-                done = self.publisher.unknown(step, DECODE, FallbackReason.BACKEND_UNKNOWN)
-        return done
+                return self.publisher.in_replay(step, DECODE, self.marker)
+            if ends is SharedReadEnds.POST_REPLAY:
+                return self.publisher.post_replay(step, DECODE)
+            return self.publisher.unknown(step, DECODE, FallbackReason.BACKEND_UNKNOWN)
 
 
 class Reader:
