@@ -45,6 +45,7 @@ def test_max_of_nothing_is_an_error_that_says_what_is_missing() -> None:
 
 PREDICATES = {
     "is_extend": {"EXTEND", "MIXED", "TARGET_VERIFY", "DRAFT_EXTEND"},
+    "is_prefill": {"EXTEND", "MIXED"},
     "is_decode": {"DECODE"},
     "is_mixed": {"MIXED"},
     "is_idle": {"IDLE"},

@@ -14,7 +14,7 @@ from sglang_fence.engine.planner import Planner
 from sglang_fence.engine.results import ResultProcessor
 from sglang_fence.engine.scheduler import Scheduler
 from sglang_fence.engine.worker import Worker
-from sglang_fence.errors import CapacityError, ConfigError
+from sglang_fence.errors import CapacityError, ConfigError, ContractError
 from sglang_fence.fence.barrier import FencePolicy, WarBarrier
 from sglang_fence.fence.events import EventPool
 from sglang_fence.memory.kv_pool import PagedKV
@@ -101,6 +101,18 @@ class Engine:
         self.barrier = WarBarrier(device, self._schedule_stream, self.policy, pool, self.probe)
         with torch.inference_mode():
             self.worker.capture()
+
+    @property
+    def decode(self) -> DecodeRunner:
+        """The decode runner of an engine without speculation, for those who look at its graphs.
+
+        Raises:
+            ContractError: with speculation there is none; the worker has its phases.
+        """
+        if not isinstance(self.worker, Worker):
+            msg = f"{self.options.speculative} has no decode runner: look at the worker's phases"
+            raise ContractError(msg)
+        return self.worker.decode
 
     def check(self, request: Request) -> None:
         """Cut a request to the context; one that can't be served fails alone, with a message of its own."""

@@ -52,13 +52,13 @@ class Worker:
 
     def __init__(self, runner: ModelRunner, decode: DecodeRunner, prefill: PrefillRunner) -> None:
         self._runner = runner
-        self._decode = decode
-        self._prefill = prefill
+        self.decode = decode
+        self.prefill = prefill
 
     def capture(self) -> None:
         """Capture all graphs. The device must be idle."""
-        self._decode.capture()
-        self._prefill.capture()
+        self.decode.capture()
+        self.prefill.capture()
 
     @property
     def forward_stream(self) -> Stream:
@@ -96,7 +96,7 @@ class Worker:
             work: the batch.
             params: packed sampling parameters, None for greedy.
         """
-        acts = self._decode.execute(work) if work.mode is ForwardMode.DECODE else self._prefill.execute(work)
+        acts = self.decode.execute(work) if work.mode is ForwardMode.DECODE else self.prefill.execute(work)
         return self._sample(acts, work, params)
 
     def _sample(self, acts: Activations, work: ForwardWork, params: SharedBuffer | None) -> StepResult:

@@ -12,7 +12,7 @@ import torch
 from sglang_fence.attention.base import AttentionBackend
 from sglang_fence.attention.batch import ForwardBatch
 from sglang_fence.attention.native import NativeAttnBackend
-from sglang_fence.attention.registry import BACKENDS, make_backend
+from sglang_fence.attention.registry import LEAVES, make_backend
 from sglang_fence.attention.trtllm_mha import TRTLLMMHAAttnBackend
 from sglang_fence.contract import ForwardMode, SharedReadEnds
 from sglang_fence.device.simulated.device import SimulatedDevice
@@ -46,6 +46,7 @@ def batch(mode: ForwardMode = ForwardMode.DECODE) -> ForwardBatch:
         zeros.clone(),
         token_lines=zeros.clone() if extend else None,
         last_tokens=zeros.clone() if extend else None,
+        width=0 if extend else 1,
         rows=(1,),
         pages=(3,),
         query_lens=(1,),
@@ -59,8 +60,13 @@ def test_the_base_declares_in_replay_for_decode_and_verify_and_unknown_for_all_e
 
 
 def test_each_backend_declares_what_was_audited() -> None:
-    declared = {name: {mode: backend(name).shared_read_ends(mode) for mode in ForwardMode} for name in BACKENDS}
-    assert declared == {"native": BY_DEFAULT, "trtllm_mha": {**BY_DEFAULT, ForwardMode.EXTEND: PRE}}
+    declared = {name: {mode: backend(name).shared_read_ends(mode) for mode in ForwardMode} for name in LEAVES}
+    assert declared == {
+        "native": BY_DEFAULT,
+        "sparse": BY_DEFAULT,
+        "trtllm_mha": {**BY_DEFAULT, ForwardMode.EXTEND: PRE},
+        "deepseek_v4": {**BY_DEFAULT, ForwardMode.EXTEND: PRE, ForwardMode.TARGET_VERIFY: _POST},
+    }
 
 
 def test_eager_metadata_is_the_two_hooks_in_order() -> None:
@@ -92,11 +98,11 @@ def names(accesses: tuple[Access, ...]) -> list[str]:
     return [buffer.name for buffer, _ in accesses]
 
 
-@pytest.mark.parametrize(("name", "mode"), list(product(BACKENDS, (ForwardMode.DECODE, ForwardMode.EXTEND))))
+@pytest.mark.parametrize(("name", "mode"), list(product(("native", "trtllm_mha"), (ForwardMode.DECODE, ForwardMode.EXTEND))))
 @pytest.mark.parametrize("window", [None, 4])
 def test_layers_declare_live_tables_only_where_they_read_them(name: str, mode: ForwardMode, window: int | None) -> None:
     one = backend(name, window)
-    reads, writes = one.layer_accesses(batch(mode))
+    reads, writes = one.layer_accesses(batch(mode), 0)
     tables = ["req_to_token"] + (["full_to_swa"] if window else [])
     live = (name, mode) == ("native", ForwardMode.EXTEND)
     assert names(reads) == ["kv_cache", *(tables if live else [])]

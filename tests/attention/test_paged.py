@@ -75,8 +75,8 @@ def test_a_decode_sees_its_own_line_and_padding_disturbs_nobody(case: Case, padd
     table = torch.cat([torch.zeros(1, LENGTH, dtype=torch.int64), case.slots])
     rows = torch.tensor([*range(1, lines + 1), *[0] * padding])
     slots = paged.slots_of(table, rows, seq_lens)
-    mask = paged.decode_mask(seq_lens, LENGTH, case.window)
-    out = paged.decode_attention(query, case.keys, case.values, slots, mask)
+    mask = paged.line_mask((seq_lens - 1)[:, None], LENGTH, case.window)
+    out = paged.line_attention(query, case.keys, case.values, slots, mask)
     assert close(out[:lines], case.reference())
     assert torch.isfinite(out).all()
 
@@ -107,8 +107,8 @@ def test_a_static_extend_agrees_whatever_is_padded(case: Case, tokens: int, line
 @settings(deadline=None)
 def test_a_decode_is_an_extend_by_one_token(case: Case) -> None:
     seq_lens = torch.tensor([whole for _, whole in case.lens])
-    mask = paged.decode_mask(seq_lens, LENGTH, case.window)
-    decode = paged.decode_attention(case.query, case.keys, case.values, case.slots, mask)
+    mask = paged.line_mask((seq_lens - 1)[:, None], LENGTH, case.window)
+    decode = paged.line_attention(case.query, case.keys, case.values, case.slots, mask)
     ragged = paged.extend_attention_ragged(case.query, case.keys, case.values, case.slots, case.lens, case.window)
     assert close(decode, ragged)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import count
 from typing import TYPE_CHECKING
 
 import pytest
@@ -23,7 +24,7 @@ from sglang_fence.observe.observer import Observers
 from sglang_fence.observe.probe import StepProbe
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from sglang_fence.device.protocol import Event, Stream
     from sglang_fence.device.simulated.timeline import Record
@@ -58,11 +59,18 @@ class WatchedStream(SimulatedStream):
 class Runner:
     """Publishes on a forward stream of its own; reads the table inside its graph, before the marker."""
 
-    def __init__(self, device: SimulatedDevice, pool: EventPool, table: SharedBuffer, row: int) -> None:
+    def __init__(
+        self,
+        device: SimulatedDevice,
+        pool: EventPool,
+        table: SharedBuffer,
+        row: int,
+        order: Iterator[int] | None = None,
+    ) -> None:
         self.device = device
         self.stream = device.Stream("forward")
         self.mailbox = Mailbox(pool)
-        self.publisher = Publisher(self.mailbox, pool)
+        self.publisher = Publisher(self.mailbox, pool, order)
         self.table, self.row = table, row
         self.planted: Marker | None = None
         with device.stream(self.stream):
@@ -119,7 +127,8 @@ class Fence(RuleBasedStateMachine):
         self.pool = EventPool(self.device)
         self.schedule = WatchedStream(self.device, self.pool)
         table = SharedBuffer(self.device, "table", torch.zeros(2))
-        self.runners = [Runner(self.device, self.pool, table, row) for row in range(2)]
+        order = count()
+        self.runners = [Runner(self.device, self.pool, table, row, order) for row in range(2)]
         self.reader = Reader(self.runners)
         self.barrier = WarBarrier(self.device, self.schedule, FINE, self.pool, StepProbe(Observers()))
         self.step = 0
@@ -144,7 +153,11 @@ class Fence(RuleBasedStateMachine):
         verdict = self.barrier.apply(self.step, self.reader, self.runners[owner].stream)
         done, bound = self.newest.get(owner, (None, None))
         assert verdict.done is done
-        if done is not None and done.step == self.step and done.event is not None:
+        others = [other for index, (other, _) in self.newest.items() if index != owner]
+        last = done is not None and not any(
+            other.step == self.step and other.order > done.order for other in others
+        )
+        if done is not None and done.step == self.step and done.event is not None and last:
             assert verdict.kind is FenceKind.FINE
             assert bound is not None
             assert self.schedule.waits == [bound]

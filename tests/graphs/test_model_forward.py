@@ -80,6 +80,7 @@ class Rig:
             seq_lens=zeros + 1,
             tokens=zeros.clone(),
             positions=zeros.clone(),
+            width=1,
             static=True,
             rows=tuple(range(1, LINES + 1)),
             pages=tuple(pages),

@@ -72,9 +72,9 @@ class Memory(RuleBasedStateMachine):
         """Compute the keys and values of the request's next ``new`` tokens."""
         updates = RowUpdates()
         first, last = request.kv_len, request.kv_len + new
-        self.memory.point(request, first, last, updates)
+        self.memory.point(request, last, updates)
         self.requests.write("assign_req_to_token", updates)
-        request.kv_len = last
+        request.kv_len = request.kv_most = last
         tokens = request.prompt + request.output
         for position, slot in enumerate(self.kv.slots(request.pages, first, last), first):
             self.full[slot] = tuple(tokens[: position + 1])
@@ -120,7 +120,7 @@ class Memory(RuleBasedStateMachine):
     def decode(self, data: st.DataObject, token: int) -> None:
         requests = self.some(data, [request for request in self.live if request.filled and request.kv_len < CONTEXT])
         before, pages = self.counts(), [list(request.pages) for request in requests]
-        if not self.memory.grow(requests):
+        if not self.memory.grow(requests, 1):
             assert self.counts() == before
             assert [request.pages for request in requests] == pages
             return

@@ -27,8 +27,8 @@ class Rig:
         for request in (self.one, self.two):
             updates = RowUpdates()
             assert self.memory.admit(request, 0, updates)
-            self.memory.point(request, 0, len(TOKENS), updates)
-            request.kv_len = len(TOKENS)
+            self.memory.point(request, len(TOKENS), updates)
+            request.kv_len = request.kv_most = len(TOKENS)
             self.requests.write("assign_req_to_token", updates)
 
     def share(self, request: Request) -> RowUpdates:

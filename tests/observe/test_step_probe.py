@@ -13,6 +13,7 @@ from sglang_fence.device.simulated.costs import CostTable
 from sglang_fence.device.simulated.device import SimulatedDevice
 from sglang_fence.observe.observer import Observer, Observers
 from sglang_fence.observe.probe import DRAIN_LIMIT, IN_FLIGHT, StepProbe
+from sglang_fence.observe.record import Phase
 
 if TYPE_CHECKING:
     from sglang_fence.device.simulated.streams import SimulatedEvent
@@ -199,7 +200,8 @@ def test_records_and_timers_are_reused_and_none_is_ever_added(rig: Rig) -> None:
 def test_a_reused_record_starts_anew(rig: Rig) -> None:
     rig.probe._free = deque([rig.probe._free[0]])
     rig.step(0)
-    rig.probe.resolved(SharedReadEnds.IN_REPLAY, SharedReadEnds.POST_REPLAY, "no_marker")
+    ends = SharedReadEnds.IN_REPLAY, SharedReadEnds.POST_REPLAY
+    rig.probe.resolved(Phase(ForwardMode.DECODE, "target", "native", *ends, "no_marker"))
     rig.device.synchronize()
     rig.probe.drain()
     rig.probe.step_started(1, ForwardMode.EXTEND, "other", 3, 12)
@@ -212,6 +214,7 @@ def test_a_reused_record_starts_anew(rig: Rig) -> None:
         3,
         12,
     )
+    assert not record.phases
     assert (record.fence, record.reason, record.downgrade) == (FenceKind.ABSENT, None, None)
     assert (record.slack_us, record.wait_us, record.timed) == (None, None, False)
     assert (record.declared, record.resolved) == (SharedReadEnds.UNKNOWN, SharedReadEnds.UNKNOWN)

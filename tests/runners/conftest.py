@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from sglang_fence.contract import SharedReadEnds
     from sglang_fence.device.protocol import Access, Stream
     from sglang_fence.fence.publication import ReadDone
+    from sglang_fence.observe.record import Phase
 
 PAGE_SIZE = 4
 FINE = FencePolicy(enabled=True, forced_coarse=False, why="test")
@@ -112,9 +113,9 @@ class Resolutions(StepProbe):
         super().__init__(Observers())
         self.seen: list[tuple[SharedReadEnds, SharedReadEnds, str | None]] = []
 
-    def resolved(self, declared: SharedReadEnds, ends: SharedReadEnds, downgrade: str | None) -> None:
-        self.seen.append((declared, ends, downgrade))
-        super().resolved(declared, ends, downgrade)
+    def resolved(self, phase: Phase) -> None:
+        self.seen.append((phase.declared, phase.resolved, phase.downgrade))
+        super().resolved(phase)
 
 
 class Rig:
