@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from sglang_fence.attention.registry import make_backend
 from sglang_fence.engine.memory import RequestMemory
+from sglang_fence.engine.pdmux import PDMuxScheduler
+from sglang_fence.engine.pdmux_planner import PDMuxPlanner
 from sglang_fence.engine.planner import Planner
 from sglang_fence.engine.results import ResultProcessor
 from sglang_fence.engine.scheduler import Scheduler
@@ -23,7 +25,9 @@ from sglang_fence.observe.probe import StepProbe
 from sglang_fence.runners.decode import DecodeRunner
 from sglang_fence.runners.forward import capture_sizes
 from sglang_fence.runners.model_runner import FenceSettings, ModelRunner
+from sglang_fence.runners.multiplexed_decode import MultiplexedDecodeRunner
 from sglang_fence.runners.prefill import PrefillRunner
+from sglang_fence.runners.stream_groups import StreamGroups, make_stream_groups
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -54,7 +58,7 @@ class Engine:
         self.model = load_model(options.model, device.torch_device)
         self.observers = Observers(observers)
         self._schedule_stream = device.Stream("schedule")
-        forward_stream = device.Stream("forward")
+        forward_stream = device.Stream("prefill" if options.pdmux else "forward")
         # A priority of its own keeps the observer's stream from being one of the others in disguise.
         observer_stream = device.Stream("observer", priority=-1)
         self.probe = StepProbe(self.observers, device, (forward_stream, self._schedule_stream, observer_stream))
@@ -73,7 +77,16 @@ class Engine:
             fence=FenceSettings(options.switches, self.policy),
         )
         self.runner = runner
-        self.decode = DecodeRunner(runner, options.graph, capture_sizes(options.max_running))
+        sizes = capture_sizes(options.max_running)
+        self.groups: StreamGroups | None = None
+        """The decode streams of PD multiplexing; None without."""
+        if options.pdmux:
+            self.groups = make_stream_groups(device, lambda: make_backend(options.attention, device, requests, kv))
+            for stream in self.groups.streams:
+                self.probe.add_forward_stream(stream, device.Stream(f"observer_{stream.name}", priority=-1))
+            self.decode: DecodeRunner = MultiplexedDecodeRunner(runner, options.graph, sizes, self.groups)
+        else:
+            self.decode = DecodeRunner(runner, options.graph, sizes)
         self.prefill = PrefillRunner(runner, options.graph, _prefill_sizes(options.chunk))
         self.worker = Worker(runner, self.decode, self.prefill)
         self.barrier = WarBarrier(device, self._schedule_stream, self.policy, pool, self.probe)
@@ -106,17 +119,7 @@ class Engine:
 
     def serve(self, requests: Iterable[Request], on_finish: Callable[[Request], None] = lambda _: None) -> Scheduler:
         """Serve requests until all are finished; failed ones are passed over. Returns the scheduler, for its counts."""
-        planner = Planner(self.device, self._schedule_stream, self.memory, chunk=self.options.chunk)
-        results = ResultProcessor(self.device, self.model, self.memory, planner, on_finish)
-        scheduler = Scheduler(
-            self.device,
-            self._schedule_stream,
-            worker=self.worker,
-            planner=planner,
-            results=results,
-            barrier=self.barrier,
-            probe=self.probe,
-        )
+        scheduler, planner = self._scheduler(on_finish)
         planner.waiting.extend(request for request in requests if not request.finished)
         with torch.inference_mode():
             scheduler.run(overlap=self.options.overlap)
@@ -126,6 +129,21 @@ class Engine:
     def close(self) -> None:
         """End the run for the observers."""
         self.probe.close()
+
+    def _scheduler(self, on_finish: Callable[[Request], None]) -> tuple[Scheduler, Planner]:
+        kind: type[Planner] = Planner if self.groups is None else PDMuxPlanner
+        planner = kind(self.device, self._schedule_stream, self.memory, chunk=self.options.chunk)
+        parts: dict[str, Any] = {
+            "worker": self.worker,
+            "planner": planner,
+            "results": ResultProcessor(self.device, self.model, self.memory, planner, on_finish),
+            "barrier": self.barrier,
+            "probe": self.probe,
+        }
+        if self.groups is None:
+            return Scheduler(self.device, self._schedule_stream, **parts), planner
+        mux = {"groups": self.groups, "kv": self.memory.kv}
+        return PDMuxScheduler(self.device, self._schedule_stream, **parts, **mux), planner
 
     def _pools(self) -> tuple[ReqToTokenPool, PagedKV]:
         options, context = self.options, self.model.context_len

@@ -56,14 +56,17 @@ class Scheduler:
         """Serve all that waits, and return when the device is idle."""
         started = self._device.virtual_seconds()
         with self._device.stream(self._schedule_stream):
-            if overlap:
-                self._event_loop_overlap()
-            else:
-                self._event_loop_normal()
+            self._event_loop(overlap=overlap)
         self._device.synchronize()
         self.virtual_seconds = self._device.virtual_seconds() - started
         self.lifetimes.reap()
         self._device.set_step(-1)
+
+    def _event_loop(self, *, overlap: bool) -> None:
+        if overlap:
+            self._event_loop_overlap()
+        else:
+            self._event_loop_normal()
 
     def _event_loop_overlap(self) -> None:
         last: ScheduledBatch | None = None
@@ -99,10 +102,12 @@ class Scheduler:
         return batch
 
     def _launch(self, batch: ScheduledBatch) -> None:
+        self._enqueue(batch, self._worker.forward_stream, self._worker.backend_name)
+
+    def _enqueue(self, batch: ScheduledBatch, forward: Stream, backend: str) -> None:
         """Enqueue the step's forward behind its preparation, and keep what it uses until it ends (R12)."""
         work = batch.work
-        self._probe.step_started(work.step, work.mode, self._worker.backend_name, work.lines, work.new_tokens)
-        forward = self._worker.forward_stream
+        self._probe.step_started(work.step, work.mode, backend, work.lines, work.new_tokens)
         forward.wait_stream(self._schedule_stream)
         with self._device.stream(forward):
             batch.result = self._worker.run(work, batch.params)

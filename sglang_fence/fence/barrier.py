@@ -107,7 +107,7 @@ class LastReader(Protocol):
 class WaitProbe(Protocol):
     """What observes the wait; see :class:`sglang_fence.observe.probe.StepProbe`."""
 
-    def before_wait(self, event: Event | None) -> None:
+    def before_wait(self, event: Event | None, forward: Stream) -> None:
         """The schedule stream is about to wait for ``event``; None: for the whole forward stream, or for nothing."""
 
     def after_wait(self, verdict: Verdict) -> None:
@@ -146,7 +146,7 @@ class WarBarrier:
         )
         verdict = judge(step, done, last_phase=last_phase, policy=self.policy)
         event = done.event if done is not None and verdict.kind is FenceKind.FINE else None
-        self._probe.before_wait(event)
+        self._probe.before_wait(event, forward_stream)
         if event is not None:
             self._schedule_stream.wait_event(event)
         elif verdict.kind is FenceKind.COARSE:
