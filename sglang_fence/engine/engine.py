@@ -131,19 +131,21 @@ class Engine:
         self.probe.close()
 
     def _scheduler(self, on_finish: Callable[[Request], None]) -> tuple[Scheduler, Planner]:
-        kind: type[Planner] = Planner if self.groups is None else PDMuxPlanner
+        kind = Planner if self.groups is None else PDMuxPlanner
         planner = kind(self.device, self._schedule_stream, self.memory, chunk=self.options.chunk)
-        parts: dict[str, Any] = {
-            "worker": self.worker,
-            "planner": planner,
-            "results": ResultProcessor(self.device, self.model, self.memory, planner, on_finish),
-            "barrier": self.barrier,
-            "probe": self.probe,
-        }
-        if self.groups is None:
-            return Scheduler(self.device, self._schedule_stream, **parts), planner
-        mux = {"groups": self.groups, "kv": self.memory.kv}
-        return PDMuxScheduler(self.device, self._schedule_stream, **parts, **mux), planner
+        results = ResultProcessor(self.device, self.model, self.memory, planner, on_finish)
+        parts: dict[str, Any] = {"worker": self.worker, "results": results, "barrier": self.barrier, "probe": self.probe}
+        if self.groups is None or not isinstance(planner, PDMuxPlanner):
+            return Scheduler(self.device, self._schedule_stream, planner=planner, **parts), planner
+        mux = PDMuxScheduler(
+            self.device,
+            self._schedule_stream,
+            planner=planner,
+            groups=self.groups,
+            kv=self.memory.kv,
+            **parts,
+        )
+        return mux, planner
 
     def _pools(self) -> tuple[ReqToTokenPool, PagedKV]:
         options, context = self.options, self.model.context_len

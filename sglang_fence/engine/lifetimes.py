@@ -6,6 +6,7 @@ that waited for the whole forward. Behind a fine fence its block would be handed
 
 from __future__ import annotations
 
+from collections import deque
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -16,15 +17,16 @@ class StepLifetimes:
     """Holds each step's tensors until its forward-end event has completed."""
 
     def __init__(self) -> None:
-        self._held: list[tuple[Event, tuple[object, ...]]] = []
+        self._held: deque[tuple[Event, tuple[object, ...]]] = deque()
 
     def hold(self, forward_end: Event, *things: object) -> None:
         """Keep ``things`` until ``forward_end``, recorded behind the step's last forward work, is done."""
         self._held.append((forward_end, things))
 
     def reap(self) -> None:
-        """Let go of what ended forwards used, in whichever order they end. Never blocks."""
-        self._held = [held for held in self._held if not held[0].query()]
+        """Let go of what ended forwards used. Never blocks."""
+        while self._held and self._held[0][0].query():
+            self._held.popleft()
 
     def __len__(self) -> int:
         return len(self._held)

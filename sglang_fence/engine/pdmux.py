@@ -10,8 +10,8 @@ launch waits for the ends of those steps on other streams with which its footpri
 |---|---|
 | a request joins decode: its keys, values and first token | its prefill |
 | decode goes on in the other group | the decode before |
-| a prefill got pages or a row that a finished or retracted request gave back | the decode that still has a line for it |
-| the like by way of the prefix cache (eviction, replaced copies) or the sliding window | whoever still reads them |
+| pages or a row that a finished or retracted request gave back | the decode that still has a line for it |
+| the like by way of prefix cache or sliding window | whoever still reads them |
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from sglang_fence.contract import ForwardMode
 from sglang_fence.engine.footprint import Footprint
+from sglang_fence.engine.lifetimes import StepLifetimes
 from sglang_fence.engine.scheduler import Scheduler
 from sglang_fence.runners.stream_groups import ALONE, BESIDE_PREFILL
 
@@ -86,6 +87,9 @@ class PDMuxScheduler(Scheduler):
         self._groups = groups
         self._kv = kv
         self._flights: list[Flight] = []
+        # One a stream: a long prefill must not hold back what younger decodes are done with (R12).
+        streams = (*groups.streams, self._worker.forward_stream)
+        self._lifetimes_of = {stream.name: StepLifetimes() for stream in streams}
         self.cross_stream_waits = 0
         """How often a forward stream waited for a step on another."""
 
@@ -101,7 +105,7 @@ class PDMuxScheduler(Scheduler):
                     break
                 self._process_in_order(self._next_to_finish())
             self._probe.drain()
-            self.lifetimes.reap()
+            self._reap()
         self._check_all_served()
 
     def _launch_more(self) -> bool:
@@ -134,7 +138,7 @@ class PDMuxScheduler(Scheduler):
         self._device.set_step(batch.work.step)
         footprint = Footprint.of(batch.work, self._kv)
         self._order(stream, footprint)
-        self._enqueue(batch, stream, backend)
+        self._enqueue(batch, stream, backend, self._lifetimes_of[stream.name])
         self._barrier.apply(batch.work.step, self._worker, stream)
         if batch.result is not None:
             self._flights.append(Flight(batch, stream, footprint, batch.result.done))
@@ -152,6 +156,10 @@ class PDMuxScheduler(Scheduler):
             if not flight.done.query():
                 stream.wait_event(flight.done)
                 self.cross_stream_waits += 1
+
+    def _reap(self) -> None:
+        for lifetimes in self._lifetimes_of.values():
+            lifetimes.reap()
 
     def _running(self, mode: ForwardMode) -> list[Flight]:
         return [flight for flight in self._flights if flight.mode is mode and not flight.done.query()]

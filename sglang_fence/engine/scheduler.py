@@ -59,7 +59,7 @@ class Scheduler:
             self._event_loop(overlap=overlap)
         self._device.synchronize()
         self.virtual_seconds = self._device.virtual_seconds() - started
-        self.lifetimes.reap()
+        self._reap()
         self._device.set_step(-1)
 
     def _event_loop(self, *, overlap: bool) -> None:
@@ -80,7 +80,7 @@ class Scheduler:
             elif batch is None:
                 break
             self._probe.drain()
-            self.lifetimes.reap()
+            self._reap()
             last = batch
         self._check_all_served()
 
@@ -91,7 +91,7 @@ class Scheduler:
             self._probe.no_barrier()
             self._process(batch)
             self._probe.drain()
-            self.lifetimes.reap()
+            self._reap()
         self._check_all_served()
 
     def _next_batch(self) -> ScheduledBatch | None:
@@ -102,17 +102,20 @@ class Scheduler:
         return batch
 
     def _launch(self, batch: ScheduledBatch) -> None:
-        self._enqueue(batch, self._worker.forward_stream, self._worker.backend_name)
+        self._enqueue(batch, self._worker.forward_stream, self._worker.backend_name, self.lifetimes)
 
-    def _enqueue(self, batch: ScheduledBatch, forward: Stream, backend: str) -> None:
+    def _enqueue(self, batch: ScheduledBatch, forward: Stream, backend: str, lifetimes: StepLifetimes) -> None:
         """Enqueue the step's forward behind its preparation, and keep what it uses until it ends (R12)."""
         work = batch.work
         self._probe.step_started(work.step, work.mode, backend, work.lines, work.new_tokens)
         forward.wait_stream(self._schedule_stream)
         with self._device.stream(forward):
             batch.result = self._worker.run(work, batch.params)
-        self.lifetimes.hold(batch.result.done, work.inputs, batch.params)
+        lifetimes.hold(batch.result.done, work.inputs, batch.params)
         self._probe.launched()
+
+    def _reap(self) -> None:
+        self.lifetimes.reap()
 
     def _process(self, batch: ScheduledBatch) -> None:
         self._device.set_step(batch.work.step)

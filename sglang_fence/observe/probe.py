@@ -151,10 +151,13 @@ class StepProbe:
 
     @staticmethod
     def _read(record: StepRecord, busy: set[object]) -> bool:
-        """Read a step's device times if they are there; streams found to be ``busy`` aren't asked again."""
+        """Read a step's device times if they are there; streams found to be ``busy`` aren't asked again.
+
+        A step without times stays behind whatever is older.
+        """
         timers = record.timers
         if not record.timed or timers is None:
-            return True
+            return not busy
         if timers.forward in busy or not timers.ready():
             busy.add(timers.forward)
             return False

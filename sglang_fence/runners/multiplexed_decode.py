@@ -37,8 +37,9 @@ class MultiplexedDecodeRunner(DecodeRunner):
     def capture(self) -> None:
         """Capture every batch size for every group. The device must be idle."""
         groups = self._groups
-        for groups.index in range(len(groups)):
-            self._graphs_of[groups.index] = self._capture_on(groups.current.stream)
+        for index in range(len(groups)):
+            groups.index = index
+            self._graphs_of[index] = self._capture_on(groups.current.stream)
         groups.index = ALONE
 
     def _replay_attn_backend(self) -> AttentionBackend:
