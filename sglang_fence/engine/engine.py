@@ -134,7 +134,12 @@ class Engine:
         kind = Planner if self.groups is None else PDMuxPlanner
         planner = kind(self.device, self._schedule_stream, self.memory, chunk=self.options.chunk)
         results = ResultProcessor(self.device, self.model, self.memory, planner, on_finish)
-        parts: dict[str, Any] = {"worker": self.worker, "results": results, "barrier": self.barrier, "probe": self.probe}
+        parts: dict[str, Any] = {
+            "worker": self.worker,
+            "results": results,
+            "barrier": self.barrier,
+            "probe": self.probe,
+        }
         if self.groups is None or not isinstance(planner, PDMuxPlanner):
             return Scheduler(self.device, self._schedule_stream, planner=planner, **parts), planner
         mux = PDMuxScheduler(
