@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -48,7 +48,7 @@ def test_prefill_and_decode_run_at_once(monkeypatch: pytest.MonkeyPatch) -> None
 def time_against_a_single_stream(fence: str) -> float:
     """Return the virtual time that a long output beside many prompts takes, as a share of that without multiplexing."""
     prompts = [Prompt([1, 2, 3], new=64), *(Prompt([index] * 200, new=2) for index in range(8))]
-    options = {"attention": "trtllm_mha", "fence": fence, "max_running": 4, "chunk": 64, "prefix_cache": False}
+    options: dict[str, Any] = {"attention": "trtllm_mha", "fence": fence, "max_running": 4, "chunk": 64, "prefix_cache": False}
     mux = serve(prompts, costs=LONG_PREFILL, **options)
     single = serve(prompts, costs=LONG_PREFILL, pdmux=False, **options)
     assert mux.outputs == single.outputs
