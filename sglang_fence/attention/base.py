@@ -123,11 +123,15 @@ class AttentionBackend(ABC):
     def layer_accesses(
         self,
         batch: ForwardBatch,
-        layer: int,  # noqa: ARG002 - wrappers look at it
+        layer: int,
     ) -> tuple[tuple[Access, ...], tuple[Access, ...]]:
         """Shared reads and writes of a layer's kernel, for the device to check."""
-        pages: Access = (self.kv.buffer, batch.read_pages)
-        return (pages,), (pages,)
+        swa = self.kv.swa
+        if swa is None or self.kv.layout.windows[layer] is None:
+            return ((self.kv.buffer, batch.read_pages),), ((self.kv.buffer, batch.written_pages),)
+        # What is mapped at the launch is what the forward gathers: its mapping's writes are ordered around it.
+        reads: Access = (swa.buffer, lambda: swa.swa_pages(batch.read_pages()))
+        return (reads,), ((swa.buffer, lambda: swa.swa_pages(batch.written_pages())),)
 
     def table_reads(self, batch: ForwardBatch) -> tuple[Access, ...]:
         """The reads of one gather from ``req_to_token``, and from the sliding-window mapping where there is one."""

@@ -47,7 +47,9 @@ class ForwardBatch:
     rows: tuple[int, ...] = ()
     """Rows of ``req_to_token`` that the lines read."""
     pages: tuple[int, ...] = ()
-    """Pages that the lines read or write."""
+    """Pages that the lines read or write. The padding page isn't among them: all may write it, none looks at it."""
+    written: tuple[int, ...] = ()
+    """Those of ``pages`` that the lines write."""
     query_lens: tuple[int, ...] = ()
     """New tokens a line (extend)."""
     kv_lens: tuple[int, ...] = ()
@@ -66,3 +68,7 @@ class ForwardBatch:
     def read_pages(self) -> tuple[int, ...]:
         """Pages; asked at each replay. A half answers for the whole."""
         return self.pages if self.whole is None else self.whole.read_pages()
+
+    def written_pages(self) -> tuple[int, ...]:
+        """Pages that are written; asked at each replay. A half answers for the whole."""
+        return self.written if self.whole is None else self.whole.written_pages()

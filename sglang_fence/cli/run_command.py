@@ -81,6 +81,9 @@ def run(  # noqa: PLR0913 - a command line has as many options as its users need
     draft_model: Annotated[str | None, typer.Option(help="Draft of standalone; left out: the target itself.")] = None,
     fence: Annotated[FenceName | None, typer.Option(help="Outranks the environment's switches.")] = None,
     overlap: Annotated[bool, typer.Option(help="Prepare the next step while the last one runs.")] = True,
+    pdmux: Annotated[
+        bool, typer.Option("--pdmux", help="PD multiplexing: prefill and decode at once, on streams of their own.")
+    ] = False,
     graph: Annotated[GraphName, typer.Option(help="off: eager, for debugging.")] = GraphName.FULL,
     max_running: Annotated[int, typer.Option(help="Requests that run at once.")] = 16,
     kv_tokens: Annotated[int | None, typer.Option(help="Size of the KV pool in tokens.")] = None,
@@ -106,6 +109,7 @@ def run(  # noqa: PLR0913 - a command line has as many options as its users need
         attention=attention,
         fence=None if fence is None else fence.value,
         overlap=overlap,
+        pdmux=pdmux,
         graph=graph.value,
         max_running=max_running,
         kv_tokens=kv_tokens,

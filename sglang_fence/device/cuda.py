@@ -81,8 +81,9 @@ class CudaDevice:
 
     def __init__(self) -> None:
         self._device = torch.device("cuda", torch.cuda.current_device())
-        # One pool for all graphs: they are replayed one after the other, and a step's results are read before the next.
-        self._pool: Any = torch.cuda.graph_pool_handle()
+        # One pool for all graphs of a stream: they are replayed one after the other, and a step's results are read
+        # before the next. Graphs of two streams may replay at once, and must not share memory.
+        self._pools: dict[int, Any] = {}
         self._buffer_ids = count()
         self._streams: dict[int, CudaStream] = {}
 
@@ -131,10 +132,14 @@ class CudaDevice:
     def capture(self, graph: protocol.Graph) -> Generator[None]:
         """See the protocol. Captures thread-locally: other threads may go on using the device."""
         raw: Any = getattr(graph, "raw", None)
+        stream = torch.cuda.current_stream()
+        pool = self._pools.get(stream.cuda_stream)
+        if pool is None:
+            pool = self._pools[stream.cuda_stream] = torch.cuda.graph_pool_handle()
         context: Any = torch.cuda.graph(
             raw,
-            pool=self._pool,
-            stream=torch.cuda.current_stream(),
+            pool=pool,
+            stream=stream,
             capture_error_mode="thread_local",
         )
         with context:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import count
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from sglang_fence.attention.registry import make_backend, parse_spec
 from sglang_fence.engine.memory import RequestMemory
+from sglang_fence.engine.pdmux import PDMuxScheduler
+from sglang_fence.engine.pdmux_planner import PDMuxPlanner
 from sglang_fence.engine.planner import Planner
 from sglang_fence.engine.results import ResultProcessor
 from sglang_fence.engine.scheduler import Scheduler
@@ -25,7 +27,9 @@ from sglang_fence.observe.probe import StepProbe
 from sglang_fence.runners.decode import DecodeRunner
 from sglang_fence.runners.forward import capture_sizes
 from sglang_fence.runners.model_runner import FenceSettings, ModelRunner
+from sglang_fence.runners.multiplexed_decode import MultiplexedDecodeRunner
 from sglang_fence.runners.prefill import PrefillRunner
+from sglang_fence.runners.stream_groups import StreamGroups, make_stream_groups
 from sglang_fence.speculative.algorithm import SpecContext, built_in_algorithms
 
 if TYPE_CHECKING:
@@ -73,7 +77,7 @@ class Engine:
         self.model = load_model(options.model, device.torch_device)
         self.observers = Observers(observers)
         self._schedule_stream = device.Stream("schedule")
-        forward_stream = device.Stream("forward")
+        forward_stream = device.Stream("prefill" if options.pdmux else "forward")
         # A priority of its own keeps the observer's stream from being one of the others in disguise.
         observer_stream = device.Stream("observer", priority=-1)
         self.probe = StepProbe(self.observers, device, (forward_stream, self._schedule_stream, observer_stream))
@@ -97,6 +101,8 @@ class Engine:
             order=order,
         )
         self.runner = runner
+        self.groups: StreamGroups | None = None
+        """The decode streams of PD multiplexing; None without."""
         self.worker = self._worker(runner, order)
         self.barrier = WarBarrier(device, self._schedule_stream, self.policy, pool, self.probe)
         with torch.inference_mode():
@@ -144,19 +150,7 @@ class Engine:
 
     def serve(self, requests: Iterable[Request], on_finish: Callable[[Request], None] = lambda _: None) -> Scheduler:
         """Serve requests until all are finished; failed ones are passed over. Returns the scheduler, for its counts."""
-        planner = Planner(
-            self.device, self._schedule_stream, self.memory, chunk=self.options.chunk, round_tokens=self._round
-        )
-        results = ResultProcessor(self.device, self.model, self.memory, planner, on_finish)
-        scheduler = Scheduler(
-            self.device,
-            self._schedule_stream,
-            worker=self.worker,
-            planner=planner,
-            results=results,
-            barrier=self.barrier,
-            probe=self.probe,
-        )
+        scheduler, planner = self._scheduler(on_finish)
         planner.waiting.extend(request for request in requests if not request.finished)
         with torch.inference_mode():
             scheduler.run(overlap=self.options.overlap)
@@ -173,12 +167,26 @@ class Engine:
         return 0 if self._algorithm is None else 2 * self._round
 
     def _worker(self, runner: ModelRunner, order: Iterator[int]) -> Worker | SpeculativeWorker:
-        options = self.options
-        sizes, prefill_sizes = capture_sizes(options.max_running), _prefill_sizes(options.chunk)
-        if self._algorithm is None:
-            decode = DecodeRunner(runner, options.graph, sizes)
-            return Worker(runner, decode, PrefillRunner(runner, options.graph, prefill_sizes))
-        draft_model = self.model
+        if self._algorithm is not None:
+            return self._algorithm.make_worker(self._spec_context(runner, order))
+        options, sizes = self.options, capture_sizes(self.options.max_running)
+        prefill = PrefillRunner(runner, options.graph, _prefill_sizes(options.chunk))
+        if not options.pdmux:
+            return Worker(runner, DecodeRunner(runner, options.graph, sizes), prefill)
+        kept = [buffer.name for buffer in runner.attn_backend.side_buffers]
+        if kept:
+            msg = (
+                f"--pdmux --attention {options.attention}: it keeps {', '.join(kept)} beside the KV pool, unseen by "
+                "the other streams' members; use a backend that keeps nothing, such as native"
+            )
+            raise ConfigError(msg)
+        self.groups = make_stream_groups(self.device, lambda: self._make_backend(self.memory.kv))
+        for stream in self.groups.streams:
+            self.probe.add_forward_stream(stream, self.device.Stream(f"observer_{stream.name}", priority=-1))
+        return Worker(runner, MultiplexedDecodeRunner(runner, options.graph, sizes, self.groups), prefill)
+
+    def _spec_context(self, runner: ModelRunner, order: Iterator[int]) -> SpecContext:
+        options, draft_model = self.options, self.model
         if options.draft_model is not None:
             draft_model = load_model(replace(options.model, model=options.draft_model), self.device.torch_device)
             if draft_model.vocab_size != self.model.vocab_size:
@@ -187,22 +195,49 @@ class Engine:
                     f"target's {self.model.vocab_size}; a draft must speak the target's"
                 )
                 raise ConfigError(msg)
-        context = SpecContext(
+        return SpecContext(
             target=runner,
             target_kv=self.memory.kv,
             draft_tokens=options.draft_tokens,
             draft_model=draft_model,
             graph=options.graph,
-            capture_bs=sizes,
-            prefill_tokens=prefill_sizes,
+            capture_bs=capture_sizes(options.max_running),
+            prefill_tokens=_prefill_sizes(options.chunk),
             make_backend=self._make_backend,
             order=order,
         )
-        return self._algorithm.make_worker(context)
 
     def _make_backend(self, kv: KVStore) -> AttentionBackend:
         dspark = self.options.speculative == "dspark"
         return make_backend(self.options.attention, self.device, self.memory.requests, kv, dspark=dspark)
+
+    def _scheduler(self, on_finish: Callable[[Request], None]) -> tuple[Scheduler, Planner]:
+        kind = Planner if self.groups is None else PDMuxPlanner
+        planner = kind(
+            self.device,
+            self._schedule_stream,
+            self.memory,
+            chunk=self.options.chunk,
+            round_tokens=self._round,
+        )
+        results = ResultProcessor(self.device, self.model, self.memory, planner, on_finish)
+        parts: dict[str, Any] = {
+            "worker": self.worker,
+            "results": results,
+            "barrier": self.barrier,
+            "probe": self.probe,
+        }
+        if self.groups is None or not isinstance(planner, PDMuxPlanner):
+            return Scheduler(self.device, self._schedule_stream, planner=planner, **parts), planner
+        mux = PDMuxScheduler(
+            self.device,
+            self._schedule_stream,
+            planner=planner,
+            groups=self.groups,
+            kv=self.memory.kv,
+            **parts,
+        )
+        return mux, planner
 
     def _pools(self, *, prefix_cache: bool) -> tuple[ReqToTokenPool, PagedKV]:
         options, context = self.options, self.model.context_len + self._reserved

@@ -14,6 +14,24 @@ GRAPHS = ("full", "breakable", "off")
 PAGE_SIZE = 16
 
 
+def check_pdmux(*, overlap: bool, algorithm: str | None = None) -> None:
+    """Check what PD multiplexing asks of the other options.
+
+    Args:
+        overlap: whether the next step is prepared while the last one runs.
+        algorithm: of speculation; None: none.
+
+    Raises:
+        ConfigError: it can't be had together with them.
+    """
+    if not overlap:
+        msg = "--pdmux --no-overlap: two steps at once can't wait for each other's results; leave one of them out"
+        raise ConfigError(msg)
+    if algorithm is not None and algorithm != "none":
+        msg = f"--pdmux --speculative {algorithm}: PD multiplexing serves without speculation; leave one of them out"
+        raise ConfigError(msg)
+
+
 @dataclass(frozen=True, slots=True)
 class EngineOptions:
     """Settings of one engine. Sizes are in tokens."""
@@ -23,6 +41,8 @@ class EngineOptions:
     fence: str | None = None
     """``fine``, ``coarse`` or ``off``; None leaves it to the environment (R11)."""
     overlap: bool = True
+    pdmux: bool = False
+    """Whether prefill and decode run at once, on streams of their own."""
     graph: str = "full"
     max_running: int = 16
     kv_tokens: int | None = None
@@ -39,6 +59,8 @@ class EngineOptions:
     switches: Switches = field(default_factory=Switches)
 
     def __post_init__(self) -> None:
+        if self.pdmux:
+            check_pdmux(overlap=self.overlap, algorithm=self.speculative)
         for name, value, known in (("--fence", self.fence or "fine", FENCES), ("--graph", self.graph, GRAPHS)):
             if value not in known:
                 msg = f"{name} {value}: known are {', '.join(known)}"

@@ -114,8 +114,12 @@ class Planner:
         taken.append((request, new))
         return new
 
+    def _decodable(self) -> list[Request]:
+        """Requests that a decode may take, the last admitted at the end."""
+        return [request for request in self.running if request.wants_decode]
+
     def _next_decode(self, step: int) -> ScheduledBatch | None:
-        requests = [request for request in self.running if request.wants_decode]
+        requests = self._decodable()
         while not self._memory.grow(requests, self._round):
             if len(requests) <= 1:
                 return None  # others hold the pages until their results are in

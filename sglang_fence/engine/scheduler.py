@@ -61,14 +61,17 @@ class Scheduler:
         """Serve all that waits, and return when the device is idle."""
         started = self._device.virtual_seconds()
         with self._device.stream(self._schedule_stream):
-            if overlap:
-                self._event_loop_overlap()
-            else:
-                self._event_loop_normal()
+            self._event_loop(overlap=overlap)
         self._device.synchronize()
         self.virtual_seconds = self._device.virtual_seconds() - started
-        self.lifetimes.reap()
+        self._reap()
         self._device.set_step(-1)
+
+    def _event_loop(self, *, overlap: bool) -> None:
+        if overlap:
+            self._event_loop_overlap()
+        else:
+            self._event_loop_normal()
 
     def _event_loop_overlap(self) -> None:
         last: ScheduledBatch | None = None
@@ -82,7 +85,7 @@ class Scheduler:
             elif batch is None:
                 break
             self._probe.drain()
-            self.lifetimes.reap()
+            self._reap()
             last = batch
         self._check_all_served()
 
@@ -93,7 +96,7 @@ class Scheduler:
             self._probe.no_barrier()
             self._process(batch)
             self._probe.drain()
-            self.lifetimes.reap()
+            self._reap()
         self._check_all_served()
 
     def _next_batch(self) -> ScheduledBatch | None:
@@ -104,15 +107,20 @@ class Scheduler:
         return batch
 
     def _launch(self, batch: ScheduledBatch) -> None:
+        self._enqueue(batch, self._worker.forward_stream, self._worker.backend_name, self.lifetimes)
+
+    def _enqueue(self, batch: ScheduledBatch, forward: Stream, backend: str, lifetimes: StepLifetimes) -> None:
         """Enqueue the step's forward behind its preparation, and keep what it uses until it ends (R12)."""
         work = batch.work
-        self._probe.step_started(work.step, work.mode, self._worker.backend_name, work.lines, work.new_tokens)
-        forward = self._worker.forward_stream
+        self._probe.step_started(work.step, work.mode, backend, work.lines, work.new_tokens)
         forward.wait_stream(self._schedule_stream)
         with self._device.stream(forward):
             batch.result = self._worker.run(work, batch.params)
-        self.lifetimes.hold(batch.result.done, work.inputs, batch.params)
+        lifetimes.hold(batch.result.done, work.inputs, batch.params)
         self._probe.launched()
+
+    def _reap(self) -> None:
+        self.lifetimes.reap()
 
     def _process(self, batch: ScheduledBatch) -> None:
         self._device.set_step(batch.work.step)

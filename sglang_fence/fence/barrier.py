@@ -107,8 +107,11 @@ class LastReader(Protocol):
 class WaitProbe(Protocol):
     """What observes the wait; see :class:`sglang_fence.observe.probe.StepProbe`."""
 
-    def reads_end(self, event: Event | None) -> None:
-        """The forward is enqueued whole; its shared reads end at ``event``. None: with it, or nobody will wait."""
+    def reads_end(self, event: Event | None, forward: Stream) -> None:
+        """The step is enqueued whole on ``forward``; its shared reads end at ``event``.
+
+        None: they end with it, or nobody will wait.
+        """
 
     def before_wait(self, event: Event | None) -> None:
         """The schedule stream is about to wait for ``event``; None: for the whole forward stream, or for nothing."""
@@ -148,7 +151,7 @@ class WarBarrier:
         )
         verdict = judge(step, done, last_phase=last_phase, policy=self.policy)
         event = done.event if done is not None and verdict.kind is FenceKind.FINE else None
-        self._probe.reads_end(event)  # before the host spends time: a moment that is copied late reads late
+        self._probe.reads_end(event, forward_stream)  # before the host spends time: copied late, it reads late
         self._device.host("barrier")
         self._probe.before_wait(event)
         if event is not None:

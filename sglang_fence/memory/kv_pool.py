@@ -124,7 +124,7 @@ class PagedKV:
         self._layers = [
             _storage(device, layout, pages if window is None else swa_pages, page_size) for window in layout.windows
         ]
-        # Rows are pages. The layers' storage is reached through layer(); this is what kernels declare.
+        # Rows are pages. The layers' storage is reached through layer(); this is what kernels of full layers declare.
         marks = torch.zeros((pages + 1, 0), device=device.torch_device)
         self.buffer = SharedBuffer(device, "kv_cache", marks)
 
@@ -133,7 +133,8 @@ class PagedKV:
 
         For a sliding layer the pages are SWA pages.
         """
-        _ = self.buffer.tensor  # the access check
+        swa = None if self.layout.windows[index] is None else self.swa
+        _ = (self.buffer if swa is None else swa.buffer).tensor  # the access check
         return self._layers[index]
 
     def clear(self, slots: torch.Tensor) -> None:

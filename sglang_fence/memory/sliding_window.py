@@ -36,11 +36,18 @@ class SlidingWindowPool:
             torch.zeros((full_pages + 1,), dtype=torch.int64, device=device.torch_device),
         )
         self.allocator = PageAllocator(swa_pages)
+        marks = torch.zeros((swa_pages + 1, 0), device=device.torch_device)
+        self.buffer = SharedBuffer(device, "swa_kv_cache", marks)
+        """What kernels of sliding layers declare; its rows are SWA pages."""
         self._swa_of: dict[int, int] = {}
 
     def is_mapped(self, page: int) -> bool:
         """Whether the full page has an SWA page."""
         return page in self._swa_of
+
+    def swa_pages(self, pages: Iterable[int]) -> tuple[int, ...]:
+        """The SWA pages of those full pages that have one."""
+        return tuple(self._swa_of[page] for page in pages if page in self._swa_of)
 
     def first_needed_page(self, next_position: int, page_size: int) -> int:
         """Index of the first page of a request that a query at ``next_position`` or later can still see."""

@@ -49,7 +49,7 @@ class StepProbe:
     Args:
         observers: who hears of it.
         device: makes timing events; None where there are none, or nobody asked for device times.
-        streams: forward, schedule and observer stream of the device.
+        streams: forward, schedule and observer stream of the device; :meth:`add_forward_stream` takes further ones.
     """
 
     def __init__(
@@ -60,6 +60,7 @@ class StepProbe:
     ) -> None:
         self.observers = observers
         self._streams = streams
+        self._observer_of: dict[object, ObserverStream] = {}
         timed = device is not None and streams is not None
         records = [StepRecord(StepTimers(device) if timed and device is not None else None) for _ in range(IN_FLIGHT)]
         self._free = deque(records)
@@ -67,6 +68,10 @@ class StepProbe:
         self._record = StepRecord(None)
         self.unresolved = 0
         """Steps whose device times weren't read in time: more were in flight than there are records."""
+
+    def add_forward_stream(self, forward: object, observer: ObserverStream) -> None:
+        """Take up one more forward stream. It gets an observer stream of its own, so that none delays another's."""
+        self._observer_of[forward] = observer
 
     def step_started(self, step: int, mode: ForwardMode, backend: str, batch_size: int, tokens: int) -> None:
         """A step's batch is ready; its forward is enqueued next."""
@@ -102,12 +107,16 @@ class StepProbe:
             for ended in observers.range_ended:
                 ended(name, step)
 
-    def reads_end(self, event: object | None) -> None:
-        """The forward is enqueued whole; its shared reads end at ``event``, or (None) with it, or nobody will wait."""
+    def reads_end(self, event: object | None, forward: object | None = None) -> None:
+        """The step is enqueued whole; its shared reads end at ``event``, or (None) with it, or nobody will wait.
+
+        ``forward`` is the stream that the step runs on; None: the first.
+        """
         record = self._record
         if record.timers is not None and self._streams is not None:
-            forward, _, observer = self._streams
-            record.timers.reads_end(forward, observer, event)
+            first, _, observer = self._streams
+            forward = first if forward is None else forward
+            record.timers.reads_end(forward, self._observer_of.get(forward, observer), event)
             record.timed = True
 
     def before_wait(self, event: object | None) -> None:
@@ -138,19 +147,36 @@ class StepProbe:
         self._pending.append(self._record)
 
     def drain(self, limit: int = DRAIN_LIMIT) -> int:
-        """Read finished steps, ``limit`` at the most, in order; return how many."""
+        """Read finished steps, ``limit`` at the most, those of one forward stream in order; return how many."""
+        unfinished: list[StepRecord] = []
+        busy: set[object] = set()
         count = 0
         while self._pending and count < limit:
-            record = self._pending[0]
-            if record.timed and record.timers is not None:
-                if not record.timers.ready():
-                    break
-                if record.fence is not FenceKind.DISABLED:
-                    record.slack_us = record.timers.slack_us()
-                    record.wait_us = record.timers.wait_us()
-            self._finish(self._pending.popleft())
+            record = self._pending.popleft()
+            if not self._read(record, busy):
+                unfinished.append(record)
+                continue
+            self._finish(record)
             count += 1
+        self._pending.extendleft(reversed(unfinished))
         return count
+
+    @staticmethod
+    def _read(record: StepRecord, busy: set[object]) -> bool:
+        """Read a step's device times if they are there; streams found to be ``busy`` aren't asked again.
+
+        A step without times stays behind whatever is older.
+        """
+        timers = record.timers
+        if not record.timed or timers is None:
+            return not busy
+        if timers.forward in busy or not timers.ready():
+            busy.add(timers.forward)
+            return False
+        if record.fence is not FenceKind.DISABLED:
+            record.slack_us = timers.slack_us()
+            record.wait_us = timers.wait_us()
+        return True
 
     def flush(self) -> None:
         """Read what is left. The caller has synchronised the device, so that all of it is there."""

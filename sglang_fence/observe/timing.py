@@ -42,7 +42,7 @@ class TimingDevice(Protocol):
 class StepTimers:
     """The four events of one step record."""
 
-    __slots__ = ("fine", "forward_end", "released", "wait_end", "wait_start")
+    __slots__ = ("fine", "forward", "forward_end", "released", "wait_end", "wait_start")
 
     def __init__(self, device: TimingDevice) -> None:
         self.forward_end = _event(device)
@@ -50,9 +50,12 @@ class StepTimers:
         self.wait_start = _event(device)
         self.wait_end = _event(device)
         self.fine = False
+        self.forward: object = None
+        """The forward stream that the step ran on."""
 
     def reads_end(self, forward: object, observer: ObserverStream, event: object | None) -> None:
         """Record F and R. ``event`` is what the schedule stream is going to wait for; None: the forward's end."""
+        self.forward = forward
         self.forward_end.record(forward)
         self.fine = event is not None
         if event is not None:

@@ -21,10 +21,10 @@ from sglang_fence.graphs.parts import launch_all
 from sglang_fence.runners.forward import ForwardKernels
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from sglang_fence.attention.base import AttentionBackend
-    from sglang_fence.device.protocol import Access
+    from sglang_fence.device.protocol import Access, Stream
     from sglang_fence.graphs.parts import CapturedForward
     from sglang_fence.models.served import Activations
     from sglang_fence.runners.model_runner import ModelRunner
@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 
 GRAPH_KINDS = ("full", "breakable", "off")
 
+
+Captured = tuple["CapturedForward", ForwardBatch]
+"""A graph, and the static batch that it runs on."""
 
 Load = tuple["Callable[[], None]", "tuple[Access, ...]"]
 """The body that fills a batch's lengths, positions and tokens, and the shared buffers that it reads."""
@@ -87,18 +90,12 @@ class GraphRunner:
         self._mode = mode
         self._width = width
         self._causal = causal
-        self._graphs: dict[int, tuple[CapturedForward, ForwardBatch]] = {}
+        self._graphs: dict[int, Captured] = {}
         self._planted: Marker | None = None
 
     def capture(self) -> None:
-        """Capture every batch size, the largest first, so that memory is taken once. The device must be idle."""
-        if self._kind == "off":
-            return
-        device = self._runner.device
-        with device.stream(self._runner.forward_stream):
-            for size in reversed(self._capture_bs):
-                self._graphs[size] = self._capture_one(size)
-        device.synchronize()
+        """Capture every batch size. The device must be idle."""
+        self._graphs = self._capture_on(self._runner.forward_stream)
 
     def execute(self, work: ForwardWork, *, publish: bool = True) -> Activations:
         """Run one phase on the current (forward) stream; returns its activations, logits ``[lines · width, vocab]``.
@@ -142,6 +139,10 @@ class GraphRunner:
         """The backend that replays: both metadata preparation and resolution ask this one (R2)."""
         return self._runner.attn_backend
 
+    def _replay_graphs(self) -> Mapping[int, Captured]:
+        """The graphs that replay, by batch size."""
+        return self._graphs
+
     def _resolve_shared_read_ends(
         self,
         backend: AttentionBackend,
@@ -169,11 +170,25 @@ class GraphRunner:
             else:
                 publisher.unknown(batch.step, batch.mode, FallbackReason.BACKEND_UNKNOWN)
 
-    def _graph_for(self, lines: int) -> tuple[CapturedForward, ForwardBatch] | None:
+    def _graph_for(self, lines: int) -> Captured | None:
         index = bisect_left(self._capture_bs, lines)
-        return self._graphs.get(self._capture_bs[index]) if index < len(self._capture_bs) else None
+        return self._replay_graphs().get(self._capture_bs[index]) if index < len(self._capture_bs) else None
 
-    def _capture_one(self, size: int) -> tuple[CapturedForward, ForwardBatch]:
+    def _capture_on(self, stream: Stream) -> dict[int, Captured]:
+        """Capture every batch size on ``stream``, the largest first, so that memory is taken once."""
+        if self._kind == "off":
+            return {}
+        device = self._runner.device
+        with device.stream(stream):
+            graphs = {size: self._capture_one(size) for size in reversed(self._capture_bs)}
+        device.synchronize()
+        return graphs
+
+    def _graph_name(self, size: int) -> str:
+        """What reports call a graph."""
+        return f"{self._mode}_bs{size}"
+
+    def _capture_one(self, size: int) -> Captured:
         runner = self._runner
         backend = self._replay_attn_backend()
         batch = self._new_batch(size, static=True)
@@ -186,7 +201,7 @@ class GraphRunner:
         runner.device.synchronize()
         self._planted = None
         kind = BreakableGraph if breakable else FullGraph
-        return kind(runner.device, f"{self._mode}_bs{size}", parts, lambda: self._planted), batch
+        return kind(runner.device, self._graph_name(size), parts, lambda: self._planted), batch
 
     def _new_batch(self, size: int, *, static: bool = False) -> ForwardBatch:
         def zeros(count: int) -> torch.Tensor:
@@ -211,7 +226,8 @@ class GraphRunner:
         batch.step = work.step
         batch.lines = work.lines
         batch.rows = (*work.rows, 0) if padded else work.rows
-        batch.pages = (*work.pages, 0) if padded else work.pages
+        batch.pages = work.pages
+        batch.written = work.pages if work.written is None else work.written
         packed, lines = work.inputs.tensor[0], work.lines
         fill, reads = self._loader(batch, work)
 

@@ -125,7 +125,8 @@ class PrefillRunner:
         batch.step = work.step
         batch.lines = work.lines
         batch.rows = (*work.rows, 0) if padded else work.rows
-        batch.pages = (*work.pages, 0) if padded else work.pages
+        batch.pages = work.pages
+        batch.written = work.pages if work.written is None else work.written
         batch.query_lens = work.query_lens
         batch.kv_lens = work.kv_lens
         packed, lines, new = work.inputs.tensor[0], work.lines, work.new_tokens

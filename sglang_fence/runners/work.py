@@ -34,6 +34,8 @@ class ForwardWork:
     pages: tuple[int, ...]
     """Pages that the lines read or write."""
     inputs: SharedBuffer
+    written: tuple[int, ...] | None = None
+    """Those of ``pages`` that it writes; None: any of them. Steps of two streams may share what neither writes."""
 
     @property
     def lines(self) -> int:

@@ -98,7 +98,9 @@ def names(accesses: tuple[Access, ...]) -> list[str]:
     return [buffer.name for buffer, _ in accesses]
 
 
-@pytest.mark.parametrize(("name", "mode"), list(product(("native", "trtllm_mha"), (ForwardMode.DECODE, ForwardMode.EXTEND))))
+@pytest.mark.parametrize(
+    ("name", "mode"), list(product(("native", "trtllm_mha"), (ForwardMode.DECODE, ForwardMode.EXTEND)))
+)
 @pytest.mark.parametrize("window", [None, 4])
 def test_layers_declare_live_tables_only_where_they_read_them(name: str, mode: ForwardMode, window: int | None) -> None:
     one = backend(name, window)

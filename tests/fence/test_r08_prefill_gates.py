@@ -31,7 +31,15 @@ PRE = SharedReadEnds.PRE_REPLAY
 def new_batch(mode: ForwardMode = ForwardMode.EXTEND) -> ForwardBatch:
     zeros = torch.zeros(2, dtype=torch.int64)
     return ForwardBatch(
-        mode, zeros[:1], zeros[:1] + 2, zeros, torch.arange(2), zeros, zeros[:1] + 1, query_lens=(2,), kv_lens=(2,)
+        mode,
+        zeros[:1],
+        zeros[:1] + 2,
+        zeros,
+        torch.arange(2),
+        token_lines=zeros,
+        last_tokens=zeros[:1] + 1,
+        query_lens=(2,),
+        kv_lens=(2,),
     )
 
 

@@ -154,9 +154,7 @@ class Fence(RuleBasedStateMachine):
         done, bound = self.newest.get(owner, (None, None))
         assert verdict.done is done
         others = [other for index, (other, _) in self.newest.items() if index != owner]
-        last = done is not None and not any(
-            other.step == self.step and other.order > done.order for other in others
-        )
+        last = done is not None and not any(other.step == self.step and other.order > done.order for other in others)
         if done is not None and done.step == self.step and done.event is not None and last:
             assert verdict.kind is FenceKind.FINE
             assert bound is not None
