@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from contextlib import contextmanager
 from itertools import count
 from typing import TYPE_CHECKING, Any
@@ -130,7 +131,11 @@ class CudaDevice:
 
     @contextmanager
     def capture(self, graph: protocol.Graph) -> Generator[None]:
-        """See the protocol. Captures thread-locally: other threads may go on using the device."""
+        """See the protocol. Captures thread-locally: other threads may go on using the device.
+
+        Garbage isn't collected meanwhile: it might hold a graph of an engine that is gone, and to free a graph while a
+        stream captures breaks the capture.
+        """
         raw: Any = getattr(graph, "raw", None)
         stream = torch.cuda.current_stream()
         pool = self._pools.get(stream.cuda_stream)
@@ -142,7 +147,7 @@ class CudaDevice:
             stream=stream,
             capture_error_mode="thread_local",
         )
-        with context:
+        with _no_garbage_collection(), context:
             yield
 
     def is_current_stream_capturing(self) -> bool:
@@ -188,6 +193,17 @@ class CudaDevice:
         stream = CudaStream(name, raw)
         self._streams[raw.cuda_stream] = stream
         return stream
+
+
+@contextmanager
+def _no_garbage_collection() -> Generator[None]:
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def _raw(stream: protocol.Stream) -> Any:  # noqa: ANN401 - torch's stream
