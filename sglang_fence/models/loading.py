@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -128,8 +129,9 @@ def _load_checkpoint(name: str) -> tuple[Any, Tokenizer]:
         raise ModelError(msg)
     source = str(local) if looks_local else name
     try:
-        config = AutoConfig.from_pretrained(source)
-    except Exception as error:  # noqa: BLE001 - what a damaged config.json makes Transformers raise is anybody's guess
+        with _retries_unheard():
+            config = AutoConfig.from_pretrained(source)
+    except Exception as error:  # what a damaged config.json makes Transformers raise is anybody's guess
         msg = f"model {name!r} can't be read ({_first_line(error)}): give a directory or a hub name that exists"
         raise ModelError(msg) from error
     if config.model_type not in SERVED_TYPES:
@@ -138,7 +140,7 @@ def _load_checkpoint(name: str) -> tuple[Any, Tokenizer]:
     try:
         with _bars_on_terminals_only():
             loaded: Any = AutoModelForCausalLM.from_pretrained(source, dtype="auto", output_loading_info=True)
-    except Exception as error:  # noqa: BLE001 - likewise, of damaged weights
+    except Exception as error:  # likewise, of damaged weights
         msg = f"model {name!r} can't be loaded ({_first_line(error)}): check its weight files"
         raise ModelError(msg) from error
     causal_lm, loading = loaded
@@ -155,18 +157,30 @@ def _load_checkpoint(name: str) -> tuple[Any, Tokenizer]:
 
 
 @contextmanager
+def _retries_unheard() -> Generator[None]:
+    """Keep the hub's account of its retries out of the way: what comes of them is one error."""
+    hub = logging.getLogger("huggingface_hub")
+    level = hub.level
+    hub.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        hub.setLevel(level)
+
+
+@contextmanager
 def _bars_on_terminals_only() -> Generator[None]:
     """Keep Transformers' progress bars out of log files, where an error is one line."""
-    from transformers.utils import logging  # noqa: PLC0415
+    from transformers.utils import logging as bars  # noqa: PLC0415
 
-    hide = logging.is_progress_bar_enabled() and not sys.stderr.isatty()
+    hide = bars.is_progress_bar_enabled() and not sys.stderr.isatty()
     if hide:
-        logging.disable_progress_bar()
+        bars.disable_progress_bar()
     try:
         yield
     finally:
         if hide:
-            logging.enable_progress_bar()
+            bars.enable_progress_bar()
 
 
 def _first_line(error: BaseException) -> str:
