@@ -208,7 +208,7 @@ class Engine:
         )
 
     def _make_backend(self, kv: KVStore) -> AttentionBackend:
-        dspark = self.options.speculative == "dspark"
+        dspark = self._algorithm is not None and self._algorithm.verifies_in_one_graph
         return make_backend(self.options.attention, self.device, self.memory.requests, kv, dspark=dspark)
 
     def _scheduler(self, on_finish: Callable[[Request], None]) -> tuple[Scheduler, Planner]:

@@ -7,7 +7,7 @@ between launches, never while a stream captures.
 from __future__ import annotations
 
 from collections import deque
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, nullcontext
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Protocol
 
@@ -16,8 +16,6 @@ from sglang_fence.observe.record import Phase, StepRecord
 from sglang_fence.observe.timing import ObserverStream, StepTimers, TimingDevice
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
-
     from sglang_fence.observe.observer import Observers
 
 IN_FLIGHT = 64
@@ -25,6 +23,29 @@ IN_FLIGHT = 64
 
 DRAIN_LIMIT = 4
 """Steps read per drain at the most."""
+
+
+_UNHEARD = nullcontext()
+"""A range that nobody listens to."""
+
+
+class _Range(AbstractContextManager[None]):
+    """Tells the observers of a range's beginning and end."""
+
+    __slots__ = ("_name", "_observers", "_step")
+
+    def __init__(self, observers: Observers, name: str, step: int) -> None:
+        self._observers = observers
+        self._name = name
+        self._step = step
+
+    def __enter__(self) -> None:
+        for started in self._observers.range_started:
+            started(self._name, self._step)
+
+    def __exit__(self, *_: object) -> None:
+        for ended in self._observers.range_ended:
+            ended(self._name, self._step)
 
 
 class VerdictLike(Protocol):
@@ -95,17 +116,12 @@ class StepProbe:
         """The step's forward is enqueued whole."""
         self._record.launch_ns = perf_counter_ns()
 
-    @contextmanager
-    def range(self, name: str) -> Generator[None]:
+    def range(self, name: str) -> AbstractContextManager[None]:
         """Mark a phase of the current step on the host; balanced also when the body raises."""
-        observers, step = self.observers, self._record.step
-        for started in observers.range_started:
-            started(name, step)
-        try:
-            yield
-        finally:
-            for ended in observers.range_ended:
-                ended(name, step)
+        observers = self.observers
+        if not observers.range_started and not observers.range_ended:
+            return _UNHEARD
+        return _Range(observers, name, self._record.step)
 
     def reads_end(self, event: object | None, forward: object | None = None) -> None:
         """The step is enqueued whole; its shared reads end at ``event``, or (None) with it, or nobody will wait.
