@@ -31,7 +31,8 @@ def steps_per_second(engine: Engine, *, requests: int, new_tokens: int) -> Calla
             engine.check(request)
         started = time.perf_counter()
         scheduler = engine.serve(asked)
-        return scheduler.steps / (scheduler.virtual_seconds or time.perf_counter() - started)
+        wall = time.perf_counter() - started
+        return scheduler.steps / (wall if scheduler.virtual_seconds is None else scheduler.virtual_seconds)
 
     return block
 

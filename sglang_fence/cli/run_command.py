@@ -172,8 +172,11 @@ def _check_writable(*paths: Path | None) -> None:
     for path in paths:
         if path is None:
             continue
+        new = not path.exists()
         try:
             path.open("a", encoding="utf-8").close()
+            if new:
+                path.unlink()  # nothing is left behind if the run fails later on
         except OSError as error:
             msg = f"{path} can't be written ({error.strerror}): name a file in a folder that exists"
             raise ConfigError(msg) from error

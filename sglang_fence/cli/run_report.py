@@ -64,7 +64,7 @@ class Outcome:
             retractions=scheduler.retractions,
             acceptance=scheduler.acceptance,
             cached_tokens=engine.memory.cached_tokens,
-            seconds=scheduler.virtual_seconds or wall_seconds,
+            seconds=wall_seconds if scheduler.virtual_seconds is None else scheduler.virtual_seconds,
             wall_seconds=wall_seconds,
             summary=summary,
             hazards=hazards,
@@ -77,6 +77,11 @@ class Outcome:
         """Tokens generated."""
         return sum(len(request.output) for request in self.requests)
 
+    @property
+    def tokens_per_s(self) -> float | None:
+        """Tokens a second of serving time; None where that took no time, in virtual time without costs."""
+        return self.tokens / self.seconds if self.seconds else None
+
     def to_json(self) -> dict[str, Any]:
         """Return the figures as the ``--json`` file has them."""
         total = self.summary.total()
@@ -87,7 +92,7 @@ class Outcome:
             "failed": sum(request.error is not None for request in self.requests),
             "steps": self.steps,
             "tokens": self.tokens,
-            "tokens_per_s": round(self.tokens / self.seconds, 3),
+            "tokens_per_s": None if self.tokens_per_s is None else round(self.tokens_per_s, 3),
             "wall_s": round(self.wall_seconds, 3),
             "retractions": self.retractions,
             "acceptance": self.acceptance,
@@ -142,10 +147,11 @@ def print_report(outcome: Outcome, console: Console) -> None:
     console.print(_table(outcome))
     if any(phase.role == "draft" for _, phase in outcome.summary.phases):
         console.print(_phases(outcome))
+    rate = "–" if outcome.tokens_per_s is None else f"{outcome.tokens_per_s:,.0f}"
     clock = "virtual time" if outcome.device == "simulated" else "wall time"
     console.print(
         f"{outcome.device}: {len(outcome.requests)} requests, {outcome.steps} steps, {outcome.tokens} tokens,"
-        f" {outcome.tokens / outcome.seconds:,.0f} tokens/s ({clock}); {outcome.retractions} retractions,"
+        f" {rate} tokens/s ({clock}); {outcome.retractions} retractions,"
         f"{'' if outcome.acceptance is None else f' {outcome.acceptance:.3f} of drafts accepted,'}"
         f" {outcome.cached_tokens} prompt tokens from the prefix cache; barrier: {outcome.policy}",
         markup=False,

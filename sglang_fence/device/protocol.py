@@ -162,8 +162,8 @@ class DeviceModule(Protocol):
     def register_buffer(self, buffer: SharedBuffer) -> int:
         """Take a shared buffer up; return its id, unique for the device's life."""
 
-    def virtual_seconds(self) -> float:
-        """The host's virtual time since the device was made; 0 where time is real."""
+    def virtual_seconds(self) -> float | None:
+        """The host's virtual time since the device was made; None where time is real."""
 
     def synchronize(self) -> None:
         """Block the host until every stream is empty."""

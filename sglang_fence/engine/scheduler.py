@@ -44,8 +44,8 @@ class Scheduler:
         self._probe = probe
         self.lifetimes = StepLifetimes()
         self.steps = 0
-        self.virtual_seconds = 0.0
-        """Serving time in the device's own virtual time; 0 where time is real."""
+        self.virtual_seconds: float | None = None
+        """Serving time in the device's own virtual time; None where time is real."""
 
     @property
     def acceptance(self) -> float | None:
@@ -63,7 +63,8 @@ class Scheduler:
         with self._device.stream(self._schedule_stream):
             self._event_loop(overlap=overlap)
         self._device.synchronize()
-        self.virtual_seconds = self._device.virtual_seconds() - started
+        ended = self._device.virtual_seconds()
+        self.virtual_seconds = None if started is None or ended is None else ended - started
         self._reap()
         self._device.set_step(-1)
 

@@ -58,7 +58,10 @@ def time_against_a_single_stream(fence: str) -> float:
     mux = serve(prompts, costs=LONG_PREFILL, **options)
     single = serve(prompts, costs=LONG_PREFILL, pdmux=False, **options)
     assert mux.outputs == single.outputs
-    return mux.scheduler.virtual_seconds / single.scheduler.virtual_seconds
+    times = [served.scheduler.virtual_seconds for served in (mux, single)]
+    assert times[0] is not None
+    assert times[1] is not None
+    return times[0] / times[1]
 
 
 def test_serving_takes_less_time_and_a_coarse_fence_throws_that_away() -> None:

@@ -45,8 +45,8 @@ VARIANTS = [
     Variant("small_pool", {"kv_tokens": 400}),
     Variant("chunked", {"chunk": 16}),
     WINDOWED,
-    Variant("all_at_once", {"kv_tokens": 400, "chunk": 16, "sliding_window": WINDOW}),
 ]
+EVERYTHING = Variant("all_at_once", {"kv_tokens": 400, "chunk": 16, "sliding_window": WINDOW})
 
 
 @pytest.fixture(scope="module")
@@ -134,7 +134,7 @@ def test_tokens_equal_the_reference(
 
 @pytest.mark.matrix
 @pytest.mark.parametrize("combination", ALL, ids=str)
-@pytest.mark.parametrize("variant", VARIANTS, ids=str)
+@pytest.mark.parametrize("variant", [*VARIANTS, EVERYTHING], ids=str)
 def test_tokens_equal_the_reference_in_every_combination(
     variant: Variant,
     combination: Combination,
@@ -146,7 +146,7 @@ def test_tokens_equal_the_reference_in_every_combination(
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-@pytest.mark.parametrize("variant", [PLAIN, WINDOWED], ids=str)
+@pytest.mark.parametrize("variant", [PLAIN, WINDOWED, EVERYTHING], ids=str)
 def test_tokens_do_not_depend_on_timing(
     variant: Variant,
     seed: int,
