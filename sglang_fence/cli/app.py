@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import traceback
 from typing import Annotated
 
 import typer
@@ -41,10 +42,14 @@ def options(
 
 
 def main() -> None:
-    """Run the command line; a user's mistake is one line on stderr and exit status 2."""
+    """Run the command line; a user's mistake is one line on stderr and exit status 2, a fault of ours is status 3."""
     try:
         app()
     except UserError as error:
         line = " ".join(str(error).split())
         typer.echo(f"sglang-fence: {line}", err=True)
         sys.exit(2)
+    except Exception:  # noqa: BLE001 - a fault of ours; status 1 already means that hazards were found
+        traceback.print_exc()
+        typer.echo("sglang-fence: a fault of sglang-fence itself; please report it with the lines above", err=True)
+        sys.exit(3)

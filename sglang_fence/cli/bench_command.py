@@ -15,6 +15,7 @@ from rich.table import Table
 
 from sglang_fence.bench import hot_path, serving
 from sglang_fence.bench.blocks import Measured, interleave
+from sglang_fence.cli.files import check_writable, write
 from sglang_fence.cli.run_command import DeviceName
 from sglang_fence.device import open_device
 from sglang_fence.engine.options import EngineOptions
@@ -46,6 +47,7 @@ def bench(  # noqa: PLR0913 - a command line has as many options as its users ne
     json_file: Annotated[Path | None, typer.Option("--json", help="Write all figures.")] = None,
 ) -> None:
     """Compare in one run: blocks of each variant in turn, ratios within each round, median and spread."""
+    check_writable(json_file)
     options = EngineOptions(model=ModelOptions(model), attention=attention, max_running=requests)
     figures: dict[str, dict[str, Measured]] = {}
     console = Console()
@@ -65,7 +67,7 @@ def bench(  # noqa: PLR0913 - a command line has as many options as its users ne
     console.print(", ".join(f"{name} {value}" for name, value in versions.items()), highlight=False)
     if json_file is not None:
         content = {title: {name: one.to_json() for name, one in rows.items()} for title, rows in figures.items()}
-        json_file.write_text(json.dumps({"versions": versions, "figures": content}, indent=2) + "\n", encoding="utf-8")
+        write(json_file, json.dumps({"versions": versions, "figures": content}, indent=2) + "\n")
 
 
 def _measure(blocks: dict[str, Callable[[], float]], rounds: int, baseline: str) -> dict[str, Measured]:

@@ -11,12 +11,22 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
+from sglang_fence.cli.files import check_writable, write
 from sglang_fence.cli.progress import serving
 from sglang_fence.cli.run_report import Outcome, print_report
 from sglang_fence.device import open_device
 from sglang_fence.engine.engine import Engine
 from sglang_fence.engine.options import EngineOptions
-from sglang_fence.engine.prompts import PromptLine, built_in, read_prompts, take, to_request
+from sglang_fence.engine.prompts import (
+    MAX_SEED,
+    MAX_TEMPERATURE,
+    MIN_TOP_P,
+    PromptLine,
+    built_in,
+    read_prompts,
+    take,
+    to_request,
+)
 from sglang_fence.engine.requests import Request, SamplingParams
 from sglang_fence.environ import Switches
 from sglang_fence.errors import ConfigError, PromptError
@@ -93,7 +103,7 @@ def run(  # noqa: PLR0913 - a command line has as many options as its users need
     prefix_cache: Annotated[bool, typer.Option(help="Keep pages for prompts with the same beginning.")] = True,
     costs: Annotated[Path | None, typer.Option(help="Cost table of the simulated device, JSON.")] = None,
     check_hazards: Annotated[bool, typer.Option(help="Check the order of shared accesses (simulated device).")] = True,
-    seed: Annotated[int, typer.Option(min=0, help="Of sampling and of the built-in prompts.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=MAX_SEED, help="Of sampling and of the built-in prompts.")] = 0,
     output: Annotated[Path | None, typer.Option(help="Write a line of JSON a request, in the order given.")] = None,
     json_file: Annotated[Path | None, typer.Option("--json", help="Write what the fence did, as JSON.")] = None,
 ) -> None:
@@ -102,7 +112,8 @@ def run(  # noqa: PLR0913 - a command line has as many options as its users need
     Exit status: 0, 1 if hazards were found, 2 for a mistake in what was given or if no prompt could be served.
     """
     defaults = _sampling(max_new_tokens, temperature, top_p, seed, stop or [])
-    _check_writable(output, json_file)
+    check_writable(output, json_file)
+    _check_apart({"--prompts": prompts, "--output": output, "--json": json_file, "--costs": costs})
     lines = _lines(prompts, requests, seed, defaults)
     options = EngineOptions(
         model=ModelOptions(model, dtype.value, sliding_window, context_length),
@@ -111,7 +122,7 @@ def run(  # noqa: PLR0913 - a command line has as many options as its users need
         overlap=overlap,
         pdmux=pdmux,
         graph=graph.value,
-        max_running=max_running,
+        max_running=min(max_running, max(2, len(lines))),  # room for more would be captured, and never used
         kv_tokens=kv_tokens,
         chunk=chunk,
         speculative=speculative,
@@ -141,7 +152,7 @@ def run(  # noqa: PLR0913 - a command line has as many options as its users need
     outcome = Outcome.of(engine, scheduler, summary, asked, time.perf_counter() - started)
     _write_lines(output, asked)
     if json_file is not None:
-        json_file.write_text(json.dumps(outcome.to_json(), indent=2) + "\n", encoding="utf-8")
+        write(json_file, json.dumps(outcome.to_json(), indent=2) + "\n")
     print_report(outcome, Console())
     raise typer.Exit(1 if outcome.hazards else 0)
 
@@ -150,10 +161,10 @@ def _sampling(max_new_tokens: int, temperature: float, top_p: float, seed: int, 
     if max_new_tokens < 1:
         msg = f"--max-new-tokens {max_new_tokens}: give 1 or more"
         raise ConfigError(msg)
-    if not 0.0 <= temperature < float("inf"):
-        msg = f"--temperature {temperature}: give 0 (greedy) or more"
+    if not 0.0 <= temperature <= MAX_TEMPERATURE:
+        msg = f"--temperature {temperature}: give 0 (greedy) or more, up to {MAX_TEMPERATURE:g}"
         raise ConfigError(msg)
-    if not 0.0 < top_p <= 1.0:
+    if not MIN_TOP_P <= top_p <= 1.0:
         msg = f"--top-p {top_p}: give a share above 0, up to 1"
         raise ConfigError(msg)
     if "" in stop:
@@ -168,21 +179,19 @@ def _lines(path: Path | None, count: int | None, seed: int, defaults: SamplingPa
     return take(read_prompts(path, defaults), count)
 
 
-def _check_writable(*paths: Path | None) -> None:
-    for path in paths:
+def _check_apart(files: dict[str, Path | None]) -> None:
+    """Refuse two options that name one file: one would destroy the other's."""
+    seen: dict[Path, str] = {}
+    for option, path in files.items():
         if path is None:
             continue
-        new = not path.exists()
-        try:
-            path.open("a", encoding="utf-8").close()
-            if new:
-                path.unlink()  # nothing is left behind if the run fails later on
-        except OSError as error:
-            msg = f"{path} can't be written ({error.strerror}): name a file in a folder that exists"
-            raise ConfigError(msg) from error
+        other = seen.setdefault(path.resolve(), option)
+        if other != option:
+            msg = f"{other} and {option} both name {path}: give each a file of its own"
+            raise ConfigError(msg)
 
 
 def _write_lines(path: Path | None, requests: list[Request]) -> None:
     if path is not None:
         content: list[dict[str, Any]] = [request.to_json() for request in requests]
-        path.write_text("".join(json.dumps(line) + "\n" for line in content), encoding="utf-8")
+        write(path, "".join(json.dumps(line) + "\n" for line in content))

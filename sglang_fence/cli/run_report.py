@@ -58,7 +58,7 @@ class Outcome:
         hazards = [asdict(hazard) | {"rows": list(hazard.rows)} for hazard in getattr(device, "hazards", [])]
         return cls(
             device=device.name,
-            policy=engine.policy.why,
+            policy=engine.policy.why if engine.options.overlap else "none, a loop without overlap needs no barrier",
             requests=requests,
             steps=scheduler.steps,
             retractions=scheduler.retractions,
@@ -178,7 +178,7 @@ def _table(outcome: Outcome) -> Table:
     for column in ("mode\nbackend", "declared\nresolved", "fence and reasons"):
         table.add_column(column, overflow="fold")
     for column in ("steps", "slack µs\np50 p90 p99", "wait µs\np50 p90 p99"):
-        table.add_column(column, justify="right")
+        table.add_column(column, justify="right", overflow="fold")
     for (mode, backend), one in sorted(outcome.summary.modes.items()):
         table.add_row(
             f"{mode}\n{backend}",

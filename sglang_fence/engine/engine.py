@@ -19,6 +19,7 @@ from sglang_fence.engine.worker import Worker
 from sglang_fence.errors import CapacityError, ConfigError, ContractError
 from sglang_fence.fence.barrier import FencePolicy, WarBarrier
 from sglang_fence.fence.events import EventPool
+from sglang_fence.memory.budget import check_fits
 from sglang_fence.memory.kv_pool import PagedKV
 from sglang_fence.memory.request_pool import ReqToTokenPool
 from sglang_fence.models.loading import load_model
@@ -241,15 +242,19 @@ class Engine:
 
     def _pools(self, *, prefix_cache: bool) -> tuple[ReqToTokenPool, PagedKV]:
         options, context = self.options, self.model.context_len + self._reserved
-        requests = ReqToTokenPool(self.device, max_running=options.max_running, context_len=context)
         wanted = options.kv_tokens if options.kv_tokens is not None else options.max_running * context
         pages = wanted // options.page_size
         if pages < 1:
             msg = f"--kv-tokens {wanted}: not even one page of {options.page_size} tokens"
             raise CapacityError(msg)
+        layout = self.model.kv_layout()
+        table = (options.max_running + 1) * context * torch.int64.itemsize
+        asked = f"--kv-tokens {wanted}, --max-running {options.max_running}"
+        check_fits(self.device, asked, wanted * layout.token_bytes + table)
+        requests = ReqToTokenPool(self.device, max_running=options.max_running, context_len=context)
         kv = PagedKV(
             self.device,
-            self.model.kv_layout(),
+            layout,
             pages=pages,
             page_size=options.page_size,
             context_len=context,

@@ -65,6 +65,9 @@ class EngineOptions:
             if value not in known:
                 msg = f"{name} {value}: known are {', '.join(known)}"
                 raise ConfigError(msg)
+        if self.draft_model is not None and self.speculative != "standalone":
+            msg = f"--draft-model {self.draft_model}: only --speculative standalone drafts with a model of its own"
+            raise ConfigError(msg)
         for name, size in (
             ("--max-running", self.max_running),
             ("--chunk", self.chunk),

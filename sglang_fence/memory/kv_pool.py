@@ -38,6 +38,11 @@ class KVLayout:
         """The window of the sliding layers, None when there are none."""
         return next((window for window in self.windows if window is not None), None)
 
+    @property
+    def token_bytes(self) -> int:
+        """What one token's keys and values take in all layers."""
+        return 2 * len(self.windows) * self.kv_heads * self.head_dim * self.dtype.itemsize
+
 
 class KVStore(Protocol):
     """What an attention backend asks of a KV pool."""

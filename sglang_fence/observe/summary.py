@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
+from math import ceil
 from typing import TYPE_CHECKING
 
 from sglang_fence.observe.observer import Observer
@@ -86,7 +87,7 @@ def percentile(values: Sequence[float], share: float) -> float | None:
     if not values:
         return None
     ordered = sorted(values)
-    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
+    return ordered[max(0, ceil(share * len(ordered)) - 1)]
 
 
 def percentiles(values: Sequence[float]) -> dict[str, float | None]:

@@ -145,8 +145,8 @@ BAD_LINES: dict[str, tuple[Any, str]] = {
     "floats": ({"input_ids": [1.5]}, "input_ids must be a list of integers"),
     "zero": ({"prompt": "one", "max_new_tokens": 0}, "max_new_tokens must be an integer, at least 1"),
     "cold": ({"prompt": "one", "temperature": -1}, "temperature must be a number, at least 0"),
-    "broken": ("{", "isn't JSON"),
-    "list": ("[1, 2]", "isn't a JSON object"),
+    "broken": ("{", "not JSON"),
+    "list": ("[1, 2]", "not a JSON object"),
     "stop": ({"prompt": "one", "stop": [""]}, "stop must be a text, or a list of them"),
     "pool": ({"input_ids": [1] * 300}, "the pool holds 320 (raise --kv-tokens"),
 }

@@ -30,7 +30,7 @@ def read_object(path: Path, error: type[UserError]) -> dict[str, object]:
         error: no such file, not UTF-8, not JSON, a key twice in one object, NaN or Infinity, or not an object.
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as cause:
         msg = f"{path}: not UTF-8 (byte {cause.start}); save it as UTF-8"
         raise error(msg) from cause
@@ -62,7 +62,7 @@ def time_problem(value: object) -> str | None:
     """Say what is wrong with ``value`` as a time in µs, and the mend; None: nothing."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return f"is {show(value)}; write a number of microseconds"
-    if not math.isfinite(value):
+    if isinstance(value, float) and not math.isfinite(value):
         return f"is {value}; write a finite number of microseconds"
     if value < 0:
         return f"is {show(value)}; a time can't be negative, write 0 or more microseconds"

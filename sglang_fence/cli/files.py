@@ -1,0 +1,44 @@
+"""Files that a command writes: checked before the work, written after it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sglang_fence.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def check_writable(*paths: Path | None) -> None:
+    """Refuse paths that can't be written, before any work is done for them. Leaves nothing behind.
+
+    Raises:
+        ConfigError: one can't be opened for writing.
+    """
+    for path in paths:
+        if path is None:
+            continue
+        new = not path.exists()
+        try:
+            path.open("a", encoding="utf-8").close()
+            if new:
+                path.unlink()
+        except OSError as error:
+            raise _refused(path, error) from error
+
+
+def write(path: Path, content: str) -> None:
+    """Write a file.
+
+    Raises:
+        ConfigError: it can't be written, or not whole.
+    """
+    try:
+        path.write_text(content, encoding="utf-8")
+    except OSError as error:
+        raise _refused(path, error) from error
+
+
+def _refused(path: Path, error: OSError) -> ConfigError:
+    return ConfigError(f"{path} can't be written ({error.strerror}): name a file in a folder that exists and has room")
