@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from sglang_fence.environ import Switches
 from sglang_fence.errors import ConfigError
 from sglang_fence.models.loading import ModelOptions
+from sglang_fence.runners.graph_runner import GRAPH_KINDS
 
 FENCES = ("fine", "coarse", "off")
-GRAPHS = ("full", "breakable", "off")
 
 PAGE_SIZE = 16
 
@@ -61,7 +61,7 @@ class EngineOptions:
     def __post_init__(self) -> None:
         if self.pdmux:
             check_pdmux(overlap=self.overlap, algorithm=self.speculative)
-        for name, value, known in (("--fence", self.fence or "fine", FENCES), ("--graph", self.graph, GRAPHS)):
+        for name, value, known in (("--fence", self.fence or "fine", FENCES), ("--graph", self.graph, GRAPH_KINDS)):
             if value not in known:
                 msg = f"{name} {value}: known are {', '.join(known)}"
                 raise ConfigError(msg)

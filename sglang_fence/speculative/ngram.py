@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from sglang_fence.device.protocol import Access
-    from sglang_fence.models.served import Activations
     from sglang_fence.runners.model_runner import ModelRunner
     from sglang_fence.runners.step_result import Outbox
     from sglang_fence.runners.work import ForwardWork
@@ -56,9 +55,6 @@ class NgramWorker(SpeculativeWorker):
     def runners(self) -> Sequence[ModelRunner]:
         """The target's alone."""
         return (self.target,)
-
-    def after_prefill(self, work: ForwardWork, prefilled: Activations) -> None:
-        """Nothing to catch up with: the history of a prompt comes from the schedule stream."""
 
     def draft(self, work: ForwardWork) -> None:
         """Note the newest token in the history, then look it up."""
