@@ -119,13 +119,14 @@ def test_prometheus_takes_the_row_as_it_is(metric: Metric) -> None:
     if metric.kind is MetricKind.COUNTER:
         Counter(metric.name, metric.help, metric.label_names, registry=registry).labels(**values).inc()
     elif metric.kind is MetricKind.GAUGE:
-        Gauge(metric.name, metric.help, metric.label_names, registry=registry).labels(**values).set(1)
+        gauge = Gauge(metric.name, metric.help, metric.label_names, registry=registry)
+        (gauge.labels(**values) if values else gauge).set(1)
     else:
         histogram = Histogram(metric.name, metric.help, metric.label_names, buckets=metric.buckets, registry=registry)
         histogram.labels(**values).observe(0.5)
     exposed = generate_latest(registry).decode()
     sample = f"{metric.name}_bucket" if metric.kind is MetricKind.HISTOGRAM else metric.name
-    assert re.search(rf"^{sample}\{{", exposed, re.MULTILINE)
+    assert re.search(rf"^{sample}[{{ ]", exposed, re.MULTILINE)
 
 
 def test_the_observer_accounts_for_itself() -> None:
@@ -133,9 +134,11 @@ def test_the_observer_accounts_for_itself() -> None:
     assert own == {
         "sglang_fence_observer_calibration_seconds",
         "sglang_fence_observer_clamps_total",
+        "sglang_fence_observer_clock_error_seconds",
         "sglang_fence_observer_cost_seconds_total",
         "sglang_fence_observer_dropped_steps_total",
         "sglang_fence_observer_errors_total",
+        "sglang_fence_observer_timing_every",
         "sglang_fence_observer_unresolved_total",
     }
 

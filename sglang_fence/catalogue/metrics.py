@@ -30,7 +30,12 @@ REASON = Label("reason", "why the step was coarse", tuple(reason.value for reaso
 LAST = Label("last", "who was the last to let the forward start", ("fence", "host"))
 DOWNGRADE_CAUSE = Label("cause", "why the end is later than declared, such as no_marker")
 LOSS_CAUSE = Label("cause", "what kept the observer from it")
-WHY = Label("why", "what decided it: the device, a switch, or a flag")
+WHY = Label("why", "what decided it", ("flag", "switch", "asynchronous_device", "synchronous_device"))
+TIMING = Label(
+    "why",
+    "what decided it: events that time, none on this device, a switch, or the reading broke too often",
+    ("timing_events", "no_timing_events", "switch", "failed"),
+)
 HOOK = Label("hook", "the hook of the observer protocol")
 DURATION = Label(
     "duration",
@@ -39,7 +44,14 @@ DURATION = Label(
 )
 OFFSET = Label("offset", "what was calibrated", ("marker_copy", "idle_wait"))
 EXPORTER = Label("exporter", "the exporter, by the name of its entry point")
-TARGET_STATE = Label("state", "whether the target was found and patched", ("patched", "missing", "failed"))
+ROLE = Label("runner", "the runner that served the phase, by its part", ("target", "draft"))
+TARGET = Label("target", "the function of SGLang, by its dotted name")
+TARGET_STATE = Label(
+    "state",
+    "whether it is hooked, and why not: not there, a signature we don't know, hooking failed, ten errors",
+    ("installed", "missing", "signature", "failed", "stepped_aside"),
+)
+LOOP = Label("loop", "the scheduler's loop", ("overlap", "normal", "pdmux", "pipeline", "disaggregated", "unknown"))
 VERDICT = Label("verdict", "what the audit found", ("sound", "unsound", "could_be_earlier"))
 
 _CONFIG_LABELS = (
@@ -47,6 +59,8 @@ _CONFIG_LABELS = (
     Label("torch", "version of PyTorch"),
     Label("sglang", "version of SGLang; empty in the runtime"),
     Label("device", "the device module"),
+    Label("backend", "the attention backend, as it was asked for"),
+    Label("algorithm", "the speculative algorithm; none without"),
     Label("device_max_connections", "CUDA_DEVICE_MAX_CONNECTIONS; empty where unset. At 1, fine is coarse in hardware"),
     Label("fence", "the --fence flag, which outranks the switches; empty where it was not given"),
     Label("enable_war_barrier", "SGLANG_ENABLE_WAR_BARRIER", ("false", "true")),
@@ -101,6 +115,13 @@ METRICS: tuple[Metric, ...] = (
         (BACKEND, MODE),
         "Steps resolved to an earlier end than declared: shared buffers may have been overwritten while being read.",
     ),
+    _counter(
+        "publications",
+        (MODE, ROLE, BACKEND, ENDS),
+        "Phases that a runner served, by where their shared reads end, resolved. A step has one or more.",
+    ),
+    _counter("owner_changes", (ROLE,), "Steps whose last shared read has another owner than the step before; its new."),
+    _counter("stale_publications", (ROLE,), "Publications of another step that lay in the owner's mailbox."),
     _gauge("barrier_enabled", (WHY,), "1 where the barrier is on, 0 where schedule streams don't wait at all."),
     # What was decided at start.
     _gauge("declaration_info", (BACKEND, MODE, DECLARED), "What each backend declares for each mode; always 1."),
@@ -120,7 +141,10 @@ METRICS: tuple[Metric, ...] = (
         Unit.SECONDS,
     ),
     _counter("exporter_dropped_steps", (EXPORTER,), "Steps that an exporter's full queue turned away."),
-    _gauge(
-        "plugin_hook_targets", (TARGET_STATE,), "Functions of SGLang that the plugin hooks, by what became of them."
-    ),
+    _gauge("device_timing_enabled", (TIMING,), "1 where device times are taken, 0 where only counts and reasons are."),
+    _gauge("observer_timing_every", (), "Device times are taken on each so-many-th step."),
+    _gauge("observer_clock_error", (), "How far device times may be off against the wall clock.", Unit.SECONDS),
+    # The plugin in SGLang.
+    _gauge("plugin_hook", (TARGET, TARGET_STATE), "1 for the state of each function that the plugin hooks."),
+    _gauge("loop_info", (LOOP,), "The scheduler's loop that is running; always 1."),
 )

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from sglang_fence.observe.record import StepRecord
+    from sglang_fence.observe.trace import StepTrace
 
 logger = logging.getLogger(__name__)
 
@@ -41,8 +42,16 @@ class Observer:
     def step_finished(self, record: StepRecord) -> None:
         """A step is over and its device times are read (or given up as unresolved). The record is reused afterwards."""
 
+    def step_traced(self, trace: StepTrace) -> None:
+        """A sampled step is over, after its :meth:`step_finished`. The trace may be kept."""
+
     def run_ended(self) -> None:
-        """The last step is finished. Called once."""
+        """The last step is finished. Called once, on the serving thread: what still waits goes out now."""
+
+    @property
+    def dropped_steps(self) -> int:
+        """Steps that it turned away, so far, since what it gives them to was too slow. Read from any thread."""
+        return 0
 
 
 HOOKS = (
@@ -52,6 +61,7 @@ HOOKS = (
     "range_ended",
     "barrier_applied",
     "step_finished",
+    "step_traced",
     "run_ended",
 )
 
@@ -72,6 +82,7 @@ class Observers:
         self.range_ended: tuple[Callable[[str, int], None], ...] = ()
         self.barrier_applied: tuple[Callable[[StepRecord], None], ...] = ()
         self.step_finished: tuple[Callable[[StepRecord], None], ...] = ()
+        self.step_traced: tuple[Callable[[StepTrace], None], ...] = ()
         self.run_ended: tuple[Callable[[], None], ...] = ()
         self._bind()
 

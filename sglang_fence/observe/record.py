@@ -29,17 +29,26 @@ class Phase(NamedTuple):
 class StepRecord:
     """One step; ``declared``, ``resolved`` and ``downgrade`` are those of its last phase.
 
-    Host times are ``perf_counter_ns``; durations on the device are µs, None until (or unless) resolved.
+    Host times are nanoseconds of the probe's clock (``perf_counter_ns``, or virtual time). Durations on the device are
+    µs; they are None until read, on steps whose device times aren't taken, and where a duration has no meaning for the
+    step. What they mean is said in :mod:`sglang_fence.observe.durations`.
     """
 
     __slots__ = (
+        "assumed",
         "backend",
         "barrier_ns",
         "batch_size",
+        "clamped",
         "declared",
         "downgrade",
         "fence",
+        "forward_us",
+        "gap_last",
+        "gap_us",
         "launch_ns",
+        "lost_slack_us",
+        "lost_us",
         "mode",
         "phases",
         "reason",
@@ -50,6 +59,7 @@ class StepRecord:
         "timed",
         "timers",
         "tokens",
+        "traced",
         "wait_us",
     )
 
@@ -83,5 +93,19 @@ class StepRecord:
         self.launch_ns = 0
         self.barrier_ns = 0
         self.timed = False
+        """Whether its device times are taken."""
+        self.traced = False
+        """Whether it was sampled: its ranges are kept, and observers get a :class:`~.trace.StepTrace` of it."""
         self.slack_us: float | None = None
         self.wait_us: float | None = None
+        self.forward_us: float | None = None
+        self.gap_us: float | None = None
+        """Idle time of the forward stream before the step."""
+        self.gap_last: str | None = None
+        """``fence`` or ``host``: who was the last to let the forward start."""
+        self.lost_slack_us: float | None = None
+        self.assumed = False
+        """Whether the lost slack rests on an assumed end of the reads (``backend_unknown``)."""
+        self.lost_us: float | None = None
+        self.clamped: tuple[str, ...] = ()
+        """Durations that came out below zero and are given as zero: values of the catalogue's ``duration`` label."""

@@ -22,6 +22,7 @@ ARGUMENTS: dict[str, tuple[object, ...]] = {
     "range_ended": ("replay", 3),
     "barrier_applied": (StepRecord(None),),
     "step_finished": (StepRecord(None),),
+    "step_traced": (object(),),
     "run_ended": (),
 }
 
@@ -37,7 +38,7 @@ def overriding(hook: str, method: Callable[..., None]) -> type[Observer]:
 
 
 def test_every_hook_is_listed() -> None:
-    public = {name for name in vars(Observer) if not name.startswith("_")}
+    public = {name for name, hook in vars(Observer).items() if not name.startswith("_") and callable(hook)}
     assert set(HOOKS) == public == set(ARGUMENTS)
 
 
