@@ -8,6 +8,8 @@
  *   SGLANG_FENCE_NVTX_LOG       the file, appended to; unset: the tool is attached and writes nothing (to measure cost)
  *   SGLANG_FENCE_NVTX_EXCLUDE   name of a domain that the tool doesn't want, as `nsys --nvtx-domain-exclude` has it
  *
+ * Built with -DNVTX_INJECTION_CORE_ONLY it is a tool that knows no extension: no counters, no clock, no exclusion.
+ *
  * Each line is one write() to a file opened with O_APPEND, so lines of threads and processes don't mix, and a process
  * that dies leaves all that it said. Handles are never freed: the process may use them until it ends.
  */
@@ -376,6 +378,8 @@ static void domain_name_category(Domain *domain, uint32_t id, const char *name)
 
 /* -------------------------------------------------------------------------------- What NVTX calls: its extensions */
 
+#ifndef NVTX_INJECTION_CORE_ONLY
+
 static uint8_t domain_is_enabled(const Domain *domain)
 {
     const char *excluded = getenv("SGLANG_FENCE_NVTX_EXCLUDE");
@@ -444,6 +448,7 @@ static void counter_batch_submit(const Domain *domain, const CounterBatch *batch
         write_sample(domain, batch->counter, counter->schema == SCHEMA_FLOAT64, (const char *)batch->values + 8 * i,
                      batch->timestamps + i);
 }
+#endif
 
 /* --------------------------------------------------------------------------------------------------- Entry points */
 
@@ -470,6 +475,8 @@ EXPORT int InitializeInjectionNvtx2(GetTable get_table)
     return 1;
 }
 
+/* A tool from before the extensions: what it doesn't export, NVTX takes for absent. */
+#ifndef NVTX_INJECTION_CORE_ONLY
 static void set(const Extension *extension, size_t place, intptr_t function)
 {
     if (place < extension->segments->count)
@@ -492,3 +499,4 @@ EXPORT int InitializeInjectionNvtxExtension(Extension *extension)
     }
     return 1;
 }
+#endif

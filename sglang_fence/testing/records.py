@@ -2,32 +2,32 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NoReturn, Self
+from enum import Enum
+from typing import TYPE_CHECKING, NoReturn, Self
 
 from sglang_fence.observe.record import StepRecord
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_NOT_COPIED = "timers"
-"""Device events, which go back to their pool."""
+_VALUES = (bool, int, float, str, tuple, Enum)
+"""What can be kept as it is."""
 
 
 def _fields() -> Iterator[str]:
     """Yield every slot of a record, so that a new one is copied as well."""
     for base in reversed(StepRecord.__mro__):
-        for slot in getattr(base, "__slots__", ()):
-            if slot != _NOT_COPIED:
-                yield slot
+        yield from getattr(base, "__slots__", ())
 
 
 FIELDS: tuple[str, ...] = tuple(_fields())
 
 
 class FrozenStepRecord(StepRecord):
-    """A copy of a :class:`~sglang_fence.observe.record.StepRecord` that can't be changed; ``timers`` is None.
+    """A copy of a :class:`~sglang_fence.observe.record.StepRecord` that can't be changed.
 
-    Two are equal if all their fields are. ``phases`` is a list of its own.
+    It has the record's values, and a list of phases of its own. What is the probe's and goes on changing, such as
+    ``timers``, is None. Two are equal if all their fields are.
     """
 
     __slots__ = ()
@@ -46,10 +46,8 @@ class FrozenStepRecord(StepRecord):
     def of(cls, record: StepRecord) -> Self:
         """Copy ``record`` as it is now."""
         frozen = cls.__new__(cls)
-        object.__setattr__(frozen, _NOT_COPIED, None)
         for name in FIELDS:
-            value: Any = getattr(record, name)
-            object.__setattr__(frozen, name, list(value) if isinstance(value, list) else value)
+            object.__setattr__(frozen, name, _value(getattr(record, name)))
         return frozen
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
@@ -67,3 +65,9 @@ class FrozenStepRecord(StepRecord):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(f'{name}={getattr(self, name)!r}' for name in FIELDS)})"
+
+
+def _value(value: object) -> object:
+    if isinstance(value, list):
+        return [one for one in value if isinstance(one, _VALUES)]
+    return value if isinstance(value, _VALUES) else None
