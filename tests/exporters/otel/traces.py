@@ -7,6 +7,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from sglang_fence.catalogue import SPANS, Track
+from sglang_fence.catalogue.spans import DOWNGRADE
 from sglang_fence.contract import FallbackReason, FenceKind, ForwardMode, SharedReadEnds
 from sglang_fence.observe.record import Phase
 from sglang_fence.observe.trace import VIRTUAL_EPOCH_NS, SpanTimes, StepTrace
@@ -68,6 +69,7 @@ def decode_step(step: int, **changes: Any) -> StepTrace:  # noqa: ANN401 - any f
 
 
 _names = st.text("abcdefghijklmnopqrstuvwxyzABCXYZ_0123456789", min_size=1, max_size=20)
+_downgrade = st.none() | st.sampled_from(DOWNGRADE.values or ("some_cause",))
 _us = st.none() | st.floats(0.0, 1e9)
 _count = st.integers(0, 2**31)
 _moment = st.integers(VIRTUAL_EPOCH_NS, VIRTUAL_EPOCH_NS + 10**15)
@@ -80,7 +82,7 @@ _phases = st.builds(
     backend=_names,
     declared=_ends,
     resolved=_ends,
-    downgrade=st.none() | _names,
+    downgrade=_downgrade,
 )
 
 
@@ -111,7 +113,7 @@ def step_traces(draw: st.DrawFn) -> StepTrace:
         phases=tuple(phases),
         declared=draw(_ends),
         resolved=draw(_ends),
-        downgrade=draw(st.none() | _names),
+        downgrade=draw(_downgrade),
         fence=draw(st.sampled_from(FenceKind)),
         reason=draw(st.none() | st.sampled_from(FallbackReason)),
         start_ns=start,
