@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from sglang_fence.sglang_plugin.source import MISSING, PRESENT, SIGNATURE
-from sglang_fence.sglang_plugin.switches import Switches
+from sglang_fence.sglang_plugin.switches import Switches, problems
 from sglang_fence.sglang_plugin.targets import KNOWN_VERSIONS, SCHEDULER, TARGETS
 
 if TYPE_CHECKING:
@@ -29,6 +29,8 @@ def install() -> None:
     try:
         switches = Switches.from_environ()
         if switches.on and SCHEDULER in sys.modules:
+            for name, problem in problems().items():
+                logger.warning("sglang-fence: %s=%s", name, problem)
             _install(switches)
     except Exception:
         logger.exception("sglang-fence: hooks can't be installed; SGLang serves without them")

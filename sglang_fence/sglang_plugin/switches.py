@@ -1,95 +1,20 @@
-"""The plugin's own switches: environment variables, read once at start. One that can't be used is warned of and left.
+"""The plugin's own switches: environment variables, read once at start. One that can't be used is warned of.
 
 Inside a server nothing of ours may be fatal, so the default stands in for what can't be read.
 """
 
 from __future__ import annotations
 
-import logging
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-logger = logging.getLogger(__name__)
-
 TIMING_EVERY = 16
 """Device times of each sixteenth step: about 5 µs of host time there, nothing elsewhere."""
-
-FLIGHT_STEPS = 256
-
-_Value = TypeVar("_Value")
-_Default = TypeVar("_Default")
-
-
-class Row(NamedTuple):
-    """A row of the table in the documentation."""
-
-    name: str
-    default: str
-    about: str
-
-
-SWITCHES = (
-    Row("SGLANG_FENCE", "1", "0 switches the plugin off: nothing is hooked."),
-    Row("SGLANG_FENCE_TIMING_EVERY", str(TIMING_EVERY), "Device times are taken on each so-many-th step; 0: never."),
-    Row("SGLANG_FENCE_TRACE_RATIO", "0", "Share of steps, 0 to 1, that OpenTelemetry spans are made of."),
-    Row("SGLANG_FENCE_NVTX", "0", "1 puts NVTX ranges around the phases of a step."),
-    Row("SGLANG_FENCE_FLIGHT_STEPS", str(FLIGHT_STEPS), "Steps that the flight recorder keeps; 0: no recorder."),
-    Row(
-        "SGLANG_FENCE_METRICS_PORT",
-        "",
-        "Without --enable-metrics: each scheduler serves metrics of its own at this port plus its rank.",
-    ),
-    Row(
-        "SGLANG_FENCE_CONTROL",
-        "",
-        'A JSON file, looked at once a second: {"timing_every": 4, "trace_ratio": 0.01} takes effect on a live server.',
-    ),
-)
-"""All of them, in the order of the documentation."""
-
-
-@dataclass(frozen=True, slots=True)
-class Switches:
-    """Their values."""
-
-    on: bool = True
-    timing_every: int = TIMING_EVERY
-    trace_ratio: float = 0.0
-    nvtx: bool = False
-    flight_steps: int = FLIGHT_STEPS
-    metrics_port: int | None = None
-    control: Path | None = None
-
-    @classmethod
-    def from_environ(cls, environ: Mapping[str, str] | None = None) -> Switches:
-        """Read them; what can't be used is its default, with a warning."""
-        source = os.environ if environ is None else environ
-        return cls(
-            on=_read(source, "SGLANG_FENCE", _boolean, default=True),
-            timing_every=_read(source, "SGLANG_FENCE_TIMING_EVERY", count, default=TIMING_EVERY),
-            trace_ratio=_read(source, "SGLANG_FENCE_TRACE_RATIO", ratio, default=0.0),
-            nvtx=_read(source, "SGLANG_FENCE_NVTX", _boolean, default=False),
-            flight_steps=_read(source, "SGLANG_FENCE_FLIGHT_STEPS", count, default=FLIGHT_STEPS),
-            metrics_port=_read(source, "SGLANG_FENCE_METRICS_PORT", _port, default=None),
-            control=_read(source, "SGLANG_FENCE_CONTROL", Path, default=None),
-        )
-
-
-def _read(
-    environ: Mapping[str, str], name: str, parse: Callable[[str], _Value], *, default: _Default
-) -> _Value | _Default:
-    raw = environ.get(name, "").strip()
-    if raw:
-        try:
-            return parse(raw)
-        except ValueError as error:
-            logger.warning("sglang-fence: %s=%r can't be used (%s): it is taken as %r", name, raw, error, default)
-    return default
 
 
 def _boolean(raw: str) -> bool:
@@ -134,3 +59,85 @@ def _port(raw: str) -> int:
         msg = "write a port, 1 to 65535"
         raise ValueError(msg)
     return value
+
+
+class Row(NamedTuple):
+    """A row of the table in the documentation."""
+
+    name: str
+    field: str
+    """Of :class:`Switches`."""
+    parse: Callable[[str], object]
+    default: str
+    about: str
+
+
+SWITCHES = (
+    Row("SGLANG_FENCE", "on", _boolean, "1", "0 switches the plugin off: nothing is hooked."),
+    Row(
+        "SGLANG_FENCE_TIMING_EVERY",
+        "timing_every",
+        count,
+        str(TIMING_EVERY),
+        "Device times are taken on each so-many-th step; 0: never.",
+    ),
+    Row(
+        "SGLANG_FENCE_TRACE_RATIO",
+        "trace_ratio",
+        ratio,
+        "0",
+        "Share of steps, 0 to 1, that OpenTelemetry spans are made of.",
+    ),
+    Row("SGLANG_FENCE_NVTX", "nvtx", _boolean, "0", "1 puts NVTX ranges around the phases of a step."),
+    Row(
+        "SGLANG_FENCE_METRICS_PORT",
+        "metrics_port",
+        _port,
+        "",
+        "Without --enable-metrics: each scheduler serves metrics of its own at this port plus its rank.",
+    ),
+    Row(
+        "SGLANG_FENCE_CONTROL",
+        "control",
+        Path,
+        "",
+        'A JSON file, looked at once a second: {"timing_every": 4, "trace_ratio": 0.01} takes effect on a live server.',
+    ),
+)
+"""All of them, in the order of the documentation."""
+
+
+@dataclass(frozen=True, slots=True)
+class Switches:
+    """Their values."""
+
+    on: bool = True
+    timing_every: int = TIMING_EVERY
+    trace_ratio: float = 0.0
+    nvtx: bool = False
+    metrics_port: int | None = None
+    control: Path | None = None
+
+    @classmethod
+    def from_environ(cls, environ: Mapping[str, str] | None = None) -> Switches:
+        """Read them; one that can't be used is its default."""
+        source = os.environ if environ is None else environ
+        return cls(**_read(source)[0])
+
+
+def problems(environ: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Return what can't be used, by the variable, and why."""
+    return _read(os.environ if environ is None else environ)[1]
+
+
+def _read(environ: Mapping[str, str]) -> tuple[dict[str, Any], dict[str, str]]:
+    values: dict[str, Any] = {}
+    wrong: dict[str, str] = {}
+    for row in SWITCHES:
+        raw = environ.get(row.name, "").strip()
+        if raw:
+            try:
+                values[row.field] = row.parse(raw)
+            except ValueError as error:
+                wrong[row.name] = f"{raw!r} can't be used ({error}), and is taken as {row.default or 'not set'}"
+    return values, wrong
