@@ -62,6 +62,8 @@ def test_down_for_the_whole_run_every_step_is_counted_and_one_line_says_so(
         exporter.step_traced(decode_step(step))
     end(exporter)
     assert exporter.dropped_steps == 7
+    exporter._thread.join(DEADLINE_S / 2)
+    assert not exporter._thread.is_alive(), "what waits for the next try wasn't told that the run is over"
     (line,) = warnings(caplog)
     assert line.startswith(f"spans can't be sent to http://127.0.0.1:{closed_port}")
     assert "\n" not in line
@@ -78,6 +80,10 @@ def test_a_collector_that_refuses_is_counted_at_once_and_said_once(
     exporter = make_otel(receiver.url)
     for step in range(5):
         exporter.step_traced(decode_step(step))
+    give_up = time.monotonic() + DEADLINE_S
+    while exporter.dropped_steps < 5:  # as soon as it is known, not only at the end
+        assert time.monotonic() < give_up
+        receiver.asked.wait(0.01)
     end(exporter)
     assert exporter.dropped_steps == 5
     (line,) = warnings(caplog)
@@ -133,21 +139,40 @@ from tests.exporters.otel.traces import decode_step
 exporter = make(ExportContext(ledger=Ledger(), otlp=sys.argv[1]))
 for step in range(3):
     exporter.step_traced(decode_step(step))
-exporter.run_ended()
-print("dropped", exporter.dropped_steps)
+if sys.argv[2] == "ends":
+    exporter.run_ended()
+    print("dropped", exporter.dropped_steps)
+else:
+    sys.stdin.readline()  # once the collector was asked
+    print("broke off")
 """
 
 
+@pytest.mark.parametrize(("how", "says"), [("ends", "dropped 3\n"), ("breaks off", "broke off\n")])
 @pytest.mark.parametrize("kind", [GrpcReceiver, HttpReceiver])
-def test_the_process_ends_although_the_collector_hangs(kind: type[Receiver]) -> None:
+def test_the_process_ends_although_the_collector_hangs(
+    kind: type[Receiver],
+    how: str,
+    says: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", str(1 + SPANS_BELOW))
     with kind() as receiver:
         receiver.hang()
-        done = subprocess.run(
-            [sys.executable, "-c", _RUN_AND_EXIT, receiver.url],
-            capture_output=True,
+        process = subprocess.Popen(
+            [sys.executable, "-c", _RUN_AND_EXIT, receiver.url, how],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             text=True,
-            timeout=2 * DEADLINE_S,
-            check=True,
         )
-    assert done.stdout == "dropped 3\n"
-    assert "Traceback" not in done.stderr
+        with process:
+            try:
+                assert receiver.asked.wait(2 * DEADLINE_S)
+                # Less than what OpenTelemetry's own handlers at exit would wait.
+                out, err = process.communicate("\n", timeout=DEADLINE_S * 0.8)
+            finally:
+                process.kill()
+    assert process.returncode == 0
+    assert out == says
+    assert "Traceback" not in err

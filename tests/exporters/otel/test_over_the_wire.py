@@ -209,6 +209,7 @@ def test_two_runs_in_virtual_time_send_the_same_bytes(receiver: Receiver, make_o
         sent.append([span.SerializeToString(deterministic=True) for span in receiver.spans[before:]])
     assert sent[0] == sent[1]
     assert len(set(sent[0])) == 5 * (1 + SPANS_BELOW)
+    assert len({span.trace_id for span in receiver.spans}) == 5
     first, second = receiver.received[0].request, receiver.received[-1].request
     assert first.resource_spans[0].resource == second.resource_spans[0].resource
 
