@@ -1,15 +1,17 @@
 """The run as a trace file for Perfetto: tracks of the host and both streams, and arrows along which fences let go.
 
 The serving thread puts a sampled step into a bounded queue and goes on; a thread of its own writes the file, in small
-pieces with pauses between, since both threads share Python's one lock.
+pieces with pauses between, since both threads share Python's one lock. When the process exits and the run has not
+ended, the file is removed; only a process that is killed outright leaves its temporary one behind.
 """
 
 from __future__ import annotations
 
+import atexit
 import logging
 import time
-from queue import SimpleQueue
-from threading import Thread
+from collections import deque
+from threading import Event, Thread
 from typing import TYPE_CHECKING
 
 from sglang_fence.errors import ConfigError
@@ -35,6 +37,9 @@ PIECE = 4
 PAUSE_S = 20e-6
 """Long enough that whoever waits for Python's lock gets it; a sleep of 0 gives it up and takes it straight back."""
 
+POLL_S = 0.01
+"""The writer looks so often whether there is a step. To be woken by each would cost the serving thread a µs."""
+
 FINISH_S = 30.0
 """So long the end of the run waits for the writer; a disk that hangs doesn't hold it for ever."""
 
@@ -51,31 +56,33 @@ class PerfettoExporter(Observer):
     def __init__(self, file: TraceFile, *, wait_when_full: bool = False) -> None:
         self._file = file
         self._wait_when_full = wait_when_full
-        self._queue: SimpleQueue[StepTrace | None] = SimpleQueue()
+        self._queue: deque[StepTrace] = deque()
         self._turned_away = 0
         self._failed = 0
-        self._ended = False
+        self._ended = Event()
+        self._broken = False
+        self._abandoned = False
         self._timeline = Timeline(Packets(file.stream))
         self._writer = Thread(target=self._write, name="sglang-fence-perfetto", daemon=True)
         self._writer.start()
+        atexit.register(self._abandon)
 
     def step_traced(self, trace: StepTrace) -> None:
         """Leave it to the writer, if there is room."""
-        while self._queue.qsize() >= QUEUE or self._ended:
-            if not self._wait_when_full or self._ended:
+        while len(self._queue) >= QUEUE or self._ended.is_set():
+            if not self._wait_when_full or self._ended.is_set():
                 self._turned_away += 1
                 return
             time.sleep(PAUSE_S)
-        self._queue.put(trace)
+        self._queue.append(trace)
 
     def run_ended(self) -> None:
         """Finish the file. Waits for the writer, :data:`FINISH_S` at the most; says so where the file isn't there."""
-        self._ended = True
-        self._queue.put(None)
-        self._writer.join(FINISH_S)
+        atexit.unregister(self._abandon)
+        self._stop()
         if self._writer.is_alive():
             logger.error("the Perfetto trace %s isn't finished after %.0f s: given up", self._file.path, FINISH_S)
-        if self.dropped_steps:
+        elif self.dropped_steps and not self._broken:
             logger.warning("the Perfetto trace %s lacks %d steps", self._file.path, self.dropped_steps)
 
     @property
@@ -83,24 +90,33 @@ class PerfettoExporter(Observer):
         """Steps that aren't in the file: the queue was full, or they couldn't be written."""
         return self._turned_away + self._failed
 
+    def _abandon(self) -> None:
+        """Leave no file, since the process exits in the middle of the run."""
+        self._abandoned = True
+        self._stop()
+        self._file.discard()
+
+    def _stop(self) -> None:
+        self._ended.set()
+        self._writer.join(FINISH_S)
+
     def _write(self) -> None:
         """Write until the run ends. Goes on taking steps after an error of the file, so that none pile up."""
-        broken = False
-        while (trace := self._queue.get()) is not None:
-            if broken:
+        while (trace := self._next()) is not None:
+            if self._broken:
                 self._failed += 1
                 continue
             try:
                 self._take_breaks(self._timeline.add(trace))
             except OSError as error:
-                broken = True
+                self._broken = True
                 self._failed += 1
                 self._give_up(error)
             except Exception:
                 self._failed += 1
                 if self._failed == 1:
                     logger.exception("step %d can't be drawn; the Perfetto trace goes on without it", trace.step)
-        if broken:
+        if self._broken or self._abandoned:
             return
         try:
             self._timeline.finish()
@@ -108,9 +124,20 @@ class PerfettoExporter(Observer):
         except OSError as error:
             self._give_up(error)
 
+    def _next(self) -> StepTrace | None:
+        """Wait for a step; None: the run has ended, and all steps were taken."""
+        while True:
+            ended = self._ended.is_set()  # Asked first: what was put before the end is then in the queue.
+            try:
+                return self._queue.popleft()
+            except IndexError:
+                if ended:
+                    return None
+                self._ended.wait(POLL_S)
+
     def _take_breaks(self, packets: Iterable[None]) -> None:
         for done, _ in enumerate(packets, 1):
-            if done % PIECE == 0 and not self._ended:
+            if done % PIECE == 0 and not self._ended.is_set():
                 time.sleep(PAUSE_S)
 
     def _give_up(self, error: OSError) -> None:

@@ -1,13 +1,11 @@
 """``TraceFile``: a file that appears whole or not at all.
 
 What is written goes to a temporary file beside the target, which takes the target's name once everything is in it. A
-run that breaks off therefore leaves no trace file, and what had the name before stays as it was. The temporary file is
-removed when the process exits; only a process that is killed outright leaves it behind.
+run that breaks off therefore leaves no trace file, and what had the name before stays as it was.
 """
 
 from __future__ import annotations
 
-import atexit
 import os
 from contextlib import suppress
 from errno import EACCES, EINVAL
@@ -40,7 +38,6 @@ class TraceFile:
             why = error.strerror
             msg = f"the Perfetto trace can't be written to {str(path)!r} ({why}): name another file"
             raise ConfigError(msg) from error
-        atexit.register(self.discard)
 
     def _check(self) -> None:
         """Raise an OSError for what opening another file beside it would not tell."""
@@ -59,11 +56,9 @@ class TraceFile:
         """
         self.stream.close()
         self.partial.replace(self.path)
-        atexit.unregister(self.discard)
 
     def discard(self) -> None:
         """Leave nothing behind. Never raises."""
-        atexit.unregister(self.discard)
         with suppress(OSError):  # The disk is full, say. What could not be written was to be removed anyway.
             self.stream.close()
         with suppress(OSError):

@@ -78,7 +78,7 @@ class Timeline:
         self._point_at_wait(slices)
         self._point_at_preparation(trace, slices)
         for one in slices:
-            # At one time: arrows leave before they arrive, a mark comes before what begins, the longer holds the shorter.
+            # At one time: arrows leave before they arrive, marks come before what begins, the longer holds the shorter.
             key = (one.start_ns, _RANKS[one.track], not one.mark, -one.end_ns, next(self._order))
             heappush(self._pending, (*key, one))
         yield from self._count(trace)

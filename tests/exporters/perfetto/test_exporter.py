@@ -172,16 +172,16 @@ def test_a_disk_that_is_full_ends_the_trace_and_not_the_run(tmp_path: Path) -> N
 resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
 for step in range(500): exporter.step_traced(steady(step))
 exporter.run_ended()
-print(exporter.dropped_steps)
+print(exporter.dropped_steps, os.listdir(os.path.dirname(sys.argv[1])))
 """
     done = process(path, body)
     assert done.returncode == 0
-    assert 0 < int(done.stdout) <= 500
-    first, second = done.stderr.splitlines()
-    assert first.startswith(f"ERROR the Perfetto trace {path} can't be written: ")
-    assert first.endswith("File too large; there will be none")
-    assert second == f"WARNING the Perfetto trace {path} lacks {done.stdout.strip()} steps"
-    assert not list(tmp_path.iterdir())
+    dropped, _, left = done.stdout.strip().partition(" ")
+    assert 350 < int(dropped) <= 500  # 100 kB hold less than a hundred.
+    assert left == "[]"
+    (said,) = done.stderr.splitlines()
+    assert said.startswith(f"ERROR the Perfetto trace {path} can't be written: ")
+    assert said.endswith("File too large; there will be none")
 
 
 def test_a_step_that_cannot_be_drawn_is_counted_and_the_others_are_there(
@@ -233,7 +233,7 @@ def test_steps_that_find_the_queue_full_are_dropped_and_counted(tmp_path: Path) 
     exporter, disk = on_slow_disk(tmp_path / "trace", wait_when_full=False)
     for step in range(1, QUEUE + 6):
         exporter.step_traced(bare(step, step, step))
-    assert exporter._queue.qsize() == QUEUE
+    assert len(exporter._queue) == QUEUE
     assert exporter.dropped_steps == 5
     disk.opened.set()
     exporter.run_ended()
@@ -247,7 +247,7 @@ def test_in_virtual_time_they_wait_instead(tmp_path: Path) -> None:
         exporter.step_traced(bare(step, step, step))
     last = Thread(target=exporter.step_traced, args=(bare(QUEUE + 1, QUEUE + 1, QUEUE + 1),), daemon=True)
     last.start()
-    assert exporter._queue.qsize() == QUEUE
+    assert len(exporter._queue) == QUEUE
     disk.opened.set()
     last.join(SECONDS)
     assert not last.is_alive()
