@@ -143,6 +143,10 @@ class Ledger(Observer):
         self.facts = Facts()
         self.health = Health()
 
+    def run_started(self, facts: Facts) -> None:
+        """Keep what was decided at start."""
+        self.facts = facts
+
     def step_finished(self, record: StepRecord) -> None:
         """Count it."""
         kind = StepKind(

@@ -8,6 +8,7 @@ from sglang_fence.contract import FenceKind, ForwardMode, SharedReadEnds
 
 if TYPE_CHECKING:
     from sglang_fence.contract import FallbackReason
+    from sglang_fence.observe.marks import Marks
     from sglang_fence.observe.timing import StepTimers
 
 NO_STEP = -1
@@ -39,18 +40,26 @@ class StepRecord:
         "backend",
         "barrier_ns",
         "batch_size",
+        "bound_record",
         "clamped",
         "declared",
         "downgrade",
         "fence",
+        "finished",
+        "forward",
         "forward_us",
         "gap_last",
         "gap_us",
+        "host_start_ns",
         "launch_ns",
+        "links",
         "lost_slack_us",
         "lost_us",
+        "marks",
         "mode",
+        "next",
         "phases",
+        "previous",
         "reason",
         "resolved",
         "slack_us",
@@ -61,6 +70,7 @@ class StepRecord:
         "tokens",
         "traced",
         "wait_us",
+        "waited_for",
     )
 
     def __init__(self, timers: StepTimers | None) -> None:
@@ -90,8 +100,25 @@ class StepRecord:
         self.fence = FenceKind.ABSENT
         self.reason: FallbackReason | None = None
         self.started_ns = 0
+        self.host_start_ns = 0
+        """The host enqueues the forward's first work. Written where the start is timed."""
         self.launch_ns = 0
         self.barrier_ns = 0
+        self.bound_record: int | None = None
+        """Number of the publication whose record the wait is bound to."""
+        self.forward: object | None = None
+        """The forward stream that the step runs on."""
+        self.previous: StepRecord | None = None
+        """The step before on that stream, and the one after: their moments are the ends of gaps."""
+        self.next: StepRecord | None = None
+        self.waited_for: int | None = None
+        """The step whose fence stood before its preparation."""
+        self.links: tuple[str, ...] = ()
+        """W3C ``traceparent`` of its requests; only where it is traced."""
+        self.marks: Marks | None = None
+        """Its ranges, where it is traced."""
+        self.finished = False
+        """Whether observers heard that it is over."""
         self.timed = False
         """Whether its device times are taken."""
         self.traced = False
