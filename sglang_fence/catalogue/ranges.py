@@ -1,6 +1,8 @@
-"""Every NVTX range. Ranges are on the host: what is enqueued in one, Nsight projects to the device."""
+"""Every NVTX range and counter. Ranges are on the host: what is enqueued in one, Nsight projects to the device."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 from sglang_fence.catalogue.schema import Category, NvtxRange
 
@@ -17,6 +19,16 @@ COLORS: dict[Category, int] = {
     Category.RESULTS: 0xFF9C755F,
 }
 """ARGB, told apart by people with the common colour deficiencies. Red is for the barrier alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class NvtxCounter:
+    """A track of numbers in the NVTX domain."""
+
+    name: str
+    unit: str
+    """As NVTX takes it: plain ASCII."""
+    help: str
 
 
 def _range(name: str, category: Category, text: str) -> NvtxRange:
@@ -45,3 +57,11 @@ NVTX_RANGES: tuple[NvtxRange, ...] = (
     _range("process_results", Category.RESULTS, "Results of the step before are processed."),
     _range("collect", Category.RESULTS, "The observer reads device times that are ready."),
 )
+
+UNLISTED_COLOR = 0xFFBAB0AC
+"""Of a range that isn't listed above, such as one of a backend from elsewhere: grey, and without a category."""
+UNLISTED_NAME = "unlisted"
+"""What such a range is called where a process has used too many names already: a name, once registered, stays."""
+
+NVTX_SLACK = NvtxCounter("slack", "us", "How much sooner than a coarse fence the step's fence let go, at its barrier.")
+NVTX_COUNTERS: tuple[NvtxCounter, ...] = (NVTX_SLACK,)

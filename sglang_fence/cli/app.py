@@ -9,7 +9,14 @@ from typing import Annotated
 import typer
 
 from sglang_fence import __version__
-from sglang_fence.cli import bench_command, check_command, declarations_command, run_command
+from sglang_fence.cli import (
+    bench_command,
+    check_command,
+    declarations_command,
+    docs_command,
+    run_command,
+    top_command,
+)
 from sglang_fence.errors import UserError
 
 app = typer.Typer(
@@ -22,6 +29,8 @@ app.command("run")(run_command.run)
 app.command("check")(check_command.check)
 app.command("declarations")(declarations_command.show)
 app.command("bench")(bench_command.bench)
+app.command("top")(top_command.top)
+app.command("docs", hidden=True)(docs_command.docs)
 
 
 def _version(asked: bool) -> None:  # noqa: FBT001 - typer's callback signature
