@@ -38,7 +38,10 @@ def make_probe(
     schedule: Stream,
 ) -> StepProbe:
     """Make the probe of one engine. Without observers it is off, and nothing is made for it."""
-    sampling = Sampling() if sampling is None else sampling
+    virtual = device.virtual_seconds() is not None
+    if sampling is None:
+        # In virtual time observing takes none, so that every step can be timed.
+        sampling = Sampling(timing_every=1) if virtual else Sampling()
     ledger = next((one for one in observers if isinstance(one, Ledger)), None)
     health = Health() if ledger is None else ledger.health
     fan_out = Observers(observers, health.errors)
@@ -46,7 +49,6 @@ def make_probe(
     if fan_out.any and (sampling.timing_every or sampling.trace_ratio or sampling.trace_coarse):
         observer = device.observer_stream("observer")
         offsets = device.calibrate(forward, schedule, observer)
-        virtual = device.virtual_seconds() is not None
         idle = device.observer_stream("clock")
         clock = DeviceClock(device, idle, virtual=virtual, round_trip_ns=offsets.round_trip_ns)
         times = DeviceTimes(device, schedule, observer, clock, offsets)

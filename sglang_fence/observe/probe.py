@@ -7,7 +7,7 @@ which the scheduler calls between launches, never while a stream captures.
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from functools import wraps
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
@@ -20,7 +20,7 @@ from sglang_fence.observe.record import StepRecord
 from sglang_fence.observe.sampling import Sampler, Sampling
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
+    from collections.abc import Callable
 
     from sglang_fence.contract import ForwardMode
     from sglang_fence.observe.device_times import DeviceTimes
@@ -28,6 +28,33 @@ if TYPE_CHECKING:
     from sglang_fence.observe.observer import Observers
     from sglang_fence.observe.record import Phase
     from sglang_fence.observe.timing import ObserverStream, VerdictLike
+
+
+class _Range(AbstractContextManager[None]):
+    """Tells observers of a range's beginning and end, and notes it where its step is traced."""
+
+    __slots__ = ("_marks", "_name", "_observers", "_place", "_record", "_step")
+
+    def __init__(self, observers: Observers, record: StepRecord, name: str) -> None:
+        self._observers = observers
+        self._record = record
+        self._marks = record.marks
+        self._name = name
+        self._step = record.step
+        self._place = -1
+
+    def __enter__(self) -> None:
+        for started in self._observers.range_started:
+            started(self._name, self._step)
+        if self._marks is not None:
+            self._place = self._marks.begin(self._name, len(self._record.phases))
+
+    def __exit__(self, *_: object) -> None:
+        if self._marks is not None and self._record.step == self._step:
+            self._marks.end(self._place)
+        for ended in self._observers.range_ended:
+            ended(self._name, self._step)
+
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -116,19 +143,18 @@ class StepProbe:
         """A step's batch is ready; its forward is enqueued next."""
         metered = step % METER_EVERY == 0
         began = perf_counter_ns() if metered else 0
-        record = self._record = self._reader.take()
+        reader, sampler = self._reader, self._sampler
+        record = self._record = reader.take()
         record.reset(step, mode, backend, batch_size, tokens)
         record.started_ns = self._now()
-        record.waited_for = self._last_fenced
-        self._reader.idle = False
-        sampler = self._sampler
-        record.traced = sampler.traces()
-        if record.timers is not None:
-            record.timers.reset()
-            record.timed = record.traced or sampler.times(step)
-        preparation = self._preparations.pop(step, None) if self._preparations else None
-        if record.traced or sampler.sampling.trace_coarse:
-            self._keep_ranges(record, preparation)
+        reader.idle = False
+        timers = record.timers
+        if timers is not None:
+            if timers.dirty:
+                timers.reset()
+            record.timed = sampler.times(step)
+        if sampler.sampling.traces:
+            self._trace(record)
         for hook in self.observers.step_started:
             hook(step)
         if metered:
@@ -165,7 +191,9 @@ class StepProbe:
 
     def launched(self) -> None:
         """The step's forward is enqueued whole."""
-        self._record.launch_ns = self._now()
+        record = self._record
+        if record.timed:
+            record.launch_ns = self._now()
 
     def reads_end(self, verdict: VerdictLike, event: object | None, forward: object) -> None:
         """The step is enqueued whole on ``forward``, and its fence decided.
@@ -283,26 +311,24 @@ class StepProbe:
 
         return observed
 
-    @contextmanager
-    def range(self, name: str) -> Generator[None]:
-        """Mark a phase of the current step; balanced also when the body raises. Off the hot path, use it directly."""
-        record, observers = self._record, self.observers
-        step, marks = record.step, record.marks
-        self._tell(observers.range_started, name, step)
-        place = -1 if marks is None else marks.begin(name, len(record.phases))
-        try:
-            yield
-        finally:
-            if marks is not None and record.step == step:
-                marks.end(place)
-            self._tell(observers.range_ended, name, step)
+    def range(self, name: str) -> AbstractContextManager[None]:
+        """Mark a phase of the current step; balanced also when the body raises. On the hot path, use :meth:`around`."""
+        return _Range(self.observers, self._record, name)
 
     @staticmethod
     def _tell(hooks: tuple[Callable[[str, int], None], ...], name: str, step: int) -> None:
         for hook in hooks:
             hook(name, step)
 
-    def _keep_ranges(self, record: StepRecord, preparation: tuple[int, int] | None) -> None:
+    def _trace(self, record: StepRecord) -> None:
+        """Decide whether the step is traced, and keep its ranges if it is or may be."""
+        preparation = self._preparations.pop(record.step, None)
+        record.traced = self._sampler.traces()
+        if record.traced and record.timers is not None:
+            record.timed = True
+        if not (record.traced or self.sampling.trace_coarse):
+            return
+        record.waited_for = self._last_fenced
         if not self._spare_marks:
             self._spare_marks.append(Marks(self._now, None if self._times is None else self._times.device))
         marks = record.marks = self._spare_marks.pop()

@@ -32,6 +32,11 @@ class Sampling:
             msg = f"--trace-ratio {self.trace_ratio}: give a share of steps, 0 to 1"
             raise ConfigError(msg)
 
+    @property
+    def traces(self) -> bool:
+        """Whether any step may be traced."""
+        return self.trace_ratio > 0.0 or self.trace_coarse
+
 
 class Sampler:
     """Decides, step by step."""

@@ -158,18 +158,6 @@ class SimulatedStream:
         """What reports call it; unique on its device."""
         return self.lane.name
 
-    def elapsed_us(self, end_event: protocol.Event, /) -> float | None:
-        """Return the µs to ``end_event``'s record; None while one of them isn't complete by the host's time.
-
-        Raises:
-            RuntimeError: one of them lacks timing, or was never recorded.
-        """
-        other = self._core.own_event(end_event)
-        now = self._core.timeline.now
-        if any(event.bound is not None and event.bound.time > now for event in (self, other)):
-            return None
-        return self.elapsed_time(end_event) * 1e3
-
     def belongs_to(self, core: Core) -> bool:
         """Whether the stream was made by the device with this core."""
         return self._core is core
