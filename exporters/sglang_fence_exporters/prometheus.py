@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 __all__ = ["FenceCollector", "MultiprocessExporter", "PrometheusExporter", "make"]
 
+_HIGHEST_PORT = 65_535
+
 _PAUSE_S = 0.0002
 """After each metric of a scrape: long enough for a serving thread that waits for the interpreter to get it."""
 
@@ -56,6 +58,9 @@ class MetricsServer:
     """
 
     def __init__(self, ledger: Ledger, host: str, port: int, labels: Mapping[str, object] | None = None) -> None:
+        if not 0 <= port <= _HIGHEST_PORT:
+            msg = f"there is no port {port}: name one from 1 to {_HIGHEST_PORT}, or 0 for any that is free"
+            raise ConfigError(msg)
         from prometheus_client import CollectorRegistry, start_http_server  # noqa: PLC0415 - decides on the mode
 
         registry = CollectorRegistry()
@@ -64,7 +69,7 @@ class MetricsServer:
             self._server: WSGIServer
             self._thread: Thread
             self._server, self._thread = start_http_server(port, host, registry)
-        except (OSError, OverflowError) as error:
+        except OSError as error:
             raise ConfigError(_refusal(host, port, error)) from error
         self.port: int = self._server.server_port
         """The bound port."""
@@ -102,9 +107,7 @@ class PrometheusExporter(Observer):
         self._server = self._multiprocess = None
 
 
-def _refusal(host: str, port: int, error: Exception) -> str:
-    if isinstance(error, OSError) and error.errno == errno.EADDRINUSE:
+def _refusal(host: str, port: int, error: OSError) -> str:
+    if error.errno == errno.EADDRINUSE:
         return f"port {port} is taken on {host}: name another one, or 0 for any that is free"
-    if isinstance(error, OverflowError):
-        return f"there is no port {port}: name one from 1 to 65535, or 0 for any that is free"
     return f"metrics can't be served on {host} port {port} ({error}): name an address of this machine and a free port"

@@ -2,8 +2,8 @@
 
 The one place that leans on what ``prometheus_client`` doesn't promise: it has no public way of adding several
 observations to a histogram's bucket. A child keeps its values in ``_buckets`` (one a bucket, not cumulated) and in
-``_sum``, each with an ``inc``; so it has been from version 0.20 to 0.26. Where a child lacks them, histograms are left
-out, with one log line, and counters and gauges go on.
+``_sum``, each with an ``inc``; so it has been from version 0.20 to 0.26. Where a child lacks them, its histogram is
+left out, with a log line, and the other metrics go on.
 """
 
 from __future__ import annotations
@@ -91,13 +91,14 @@ class GaugeSeries:
 class HistogramSeries:
     """Histograms: differences are added bucket by bucket."""
 
-    def __init__(self, histogram: Histogram, constant: tuple[str, ...]) -> None:
+    def __init__(self, name: str, histogram: Histogram, constant: tuple[str, ...]) -> None:
+        self._name = name
         self._histogram = histogram
         self._constant = constant
         self._children: dict[Values, Histogram] = {}
         self._counts: dict[Values, list[int]] = {}
         self._sums_us: dict[Values, float] = {}
-        self.usable = True
+        self._usable = True
 
     def bring_to(self, reading: Reading) -> Iterator[None]:
         """See :class:`Series`."""
@@ -105,9 +106,9 @@ class HistogramSeries:
             child = self._children.get(values)
             if child is None:
                 child = _child(self._histogram, (*self._constant, *values))
-                self.usable = self.usable and _has_buckets(child)
+                self._usable = self._usable and self._has_buckets(child)
                 self._children[values] = child
-            if not self.usable:
+            if not self._usable:
                 return
             before = self._counts.get(values) or [0] * len(target.counts)
             for bucket, count, given in zip(child._buckets, target.counts, before, strict=True):  # noqa: SLF001 - see the module's docstring
@@ -120,6 +121,15 @@ class HistogramSeries:
             self._sums_us[values] = target.sum_us
             yield
         yield
+
+    def _has_buckets(self, child: Histogram) -> bool:
+        buckets = getattr(child, "_buckets", None)
+        if isinstance(buckets, list) and len(buckets) == len(DURATION_BUCKETS) + 1 and hasattr(child, "_sum"):
+            return True
+        logger.error(
+            "%s is left out: this prometheus_client keeps buckets elsewhere (0.20 to 0.26 are known)", self._name
+        )
+        return False
 
 
 def make_series(constant: Mapping[str, str], registry: CollectorRegistry | None) -> dict[str, Series]:
@@ -140,20 +150,10 @@ def make_series(constant: Mapping[str, str], registry: CollectorRegistry | None)
             case MetricKind.HISTOGRAM:
                 buckets = DURATION_BUCKETS
                 histogram = Histogram(metric.name, metric.help, labels, registry=where, buckets=buckets)
-                return HistogramSeries(histogram, values)
+                return HistogramSeries(metric.name, histogram, values)
 
     return {metric.name: make(metric) for metric in METRICS}
 
 
 def _child(metric: _Kind, values: Values) -> _Kind:
     return metric.labels(*values) if values else metric
-
-
-def _has_buckets(child: Histogram) -> bool:
-    buckets = getattr(child, "_buckets", None)
-    if isinstance(buckets, list) and len(buckets) == len(DURATION_BUCKETS) + 1 and hasattr(child, "_sum"):
-        return True
-    logger.error(
-        "histograms are left out: this version of prometheus_client keeps their buckets elsewhere (0.20 to 0.26 do not)"
-    )
-    return False

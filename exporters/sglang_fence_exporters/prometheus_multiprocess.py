@@ -114,7 +114,7 @@ def _check_mode() -> None:
     if folder is None:
         msg = f"{VARIABLE} is not set: set it to an empty folder, or export in-process"
         raise ConfigError(msg)
-    if not Path(folder).is_dir():
+    if not folder or not Path(folder).is_dir():
         msg = f"{VARIABLE} names {folder!r}, which is no folder: make it, empty, before the start"
         raise ConfigError(msg)
     from prometheus_client import values  # noqa: PLC0415 - its import decides on the mode, for the whole process

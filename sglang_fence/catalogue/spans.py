@@ -25,7 +25,7 @@ BATCH_SIZE = Attribute("sglang_fence.batch_size", int, "requests in the batch, w
 TOKENS = Attribute("sglang_fence.tokens", int, "tokens that were computed, without padding")
 DECLARED_ENDS = Attribute("sglang_fence.ends.declared", str, DECLARED.help, values=DECLARED.values)
 RESOLVED_ENDS = Attribute("sglang_fence.ends.resolved", str, ENDS.help, values=ENDS.values)
-DOWNGRADE = Attribute("sglang_fence.downgrade", str, DOWNGRADE_CAUSE.help)
+DOWNGRADE = Attribute("sglang_fence.downgrade", str, DOWNGRADE_CAUSE.help, values=DOWNGRADE_CAUSE.values)
 FENCE_ATTRIBUTE = Attribute("sglang_fence.fence", str, FENCE.help, values=FENCE.values)
 REASON_ATTRIBUTE = Attribute("sglang_fence.reason", str, REASON.help + "; on coarse steps", values=REASON.values)
 IN_GRAPH = Attribute("sglang_fence.in_graph", bool, "whether the published event is a node of the graph")

@@ -14,6 +14,7 @@ from sglang_fence.cli import (
     check_command,
     declarations_command,
     docs_command,
+    doctor_command,
     run_command,
     top_command,
 )
@@ -30,6 +31,7 @@ app.command("check")(check_command.check)
 app.command("declarations")(declarations_command.show)
 app.command("bench")(bench_command.bench)
 app.command("top")(top_command.top)
+app.command("doctor")(doctor_command.doctor)
 app.command("docs", hidden=True)(docs_command.docs)
 
 

@@ -117,6 +117,7 @@ def test_it_hears_counters(everything: list[NvtxEvent]) -> None:
         ("real", "us", "double", 1.0, 10),
         ("real", "us", "double", 2.0, 20),
     ]
+    assert [type(one.payload) for one in samples] == [int, float, float, float]
 
 
 def test_threads_are_told_apart_and_so_are_their_ranges(everything: list[NvtxEvent]) -> None:

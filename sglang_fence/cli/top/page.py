@@ -6,6 +6,7 @@ import time
 from collections import defaultdict
 from dataclasses import dataclass, field
 from http.client import HTTPException
+from math import isfinite
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 from urllib.error import HTTPError, URLError
 from urllib.parse import urlsplit, urlunsplit
@@ -109,19 +110,22 @@ def parse(text: str, at_s: float) -> Page:
     ours = "\n".join(line for line in text.splitlines() if line.removeprefix("# TYPE ").startswith(PREFIX))
     try:
         samples = [sample for family in text_string_to_metric_families(ours) for sample in family.samples]
-    except ValueError as error:
+        page = _page(samples, at_s)
+    except (ValueError, LookupError) as error:
         msg = "sends what isn't Prometheus's text format"
         raise UnreachableError(msg) from error
     if not samples:
         msg = f"has no {PREFIX}* metrics"
         raise UnreachableError(msg)
-    return _page(samples, at_s)
+    return page
 
 
 def _page(samples: Iterable[Sample], at_s: float) -> Page:
     page = Page(at_s)
     for sample in samples:
         labels, value = sample.labels, sample.value
+        if not isfinite(value):
+            continue
         if sample.name == _STEPS:
             page.fences[labels.get("fence", "")] += value
         elif sample.name == _FALLBACKS:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from itertools import cycle
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from sglang_fence.catalogue.ranges import NVTX_SLACK
@@ -77,21 +78,24 @@ class Tool:
         self.got += zip(values, timestamps, strict=True)
 
 
-@given(in_flight=st.lists(st.integers(0, 8), max_size=4 * BATCH))
-def test_each_value_comes_once_in_order_with_the_time_of_its_barrier(in_flight: list[int]) -> None:
-    """Whatever the number of steps in flight at each step."""
+@given(steps=st.integers(0, 4 * BATCH), in_flight=st.lists(st.integers(0, 8), min_size=1, max_size=8))
+@example(steps=BATCH - 1, in_flight=[0])
+@example(steps=BATCH, in_flight=[0])
+@example(steps=BATCH + 1, in_flight=[0])
+def test_each_value_comes_once_in_order_with_the_time_of_its_barrier(steps: int, in_flight: list[int]) -> None:
+    """Whatever the number of steps, and of those in flight at each."""
     tool = Tool()
     track = SlackTrack(tool, tool)
     finished = 0
-    for step, wanted in enumerate(in_flight):
+    for step, wanted in zip(range(steps), cycle(in_flight), strict=False):
         track.barrier(step)
         while finished <= step - wanted:
             track.add(finished, float(finished))
             finished += 1
     track.flush()
     assert tool.got == [(float(step), step + 1) for step in range(finished)]
-    assert all(0 < size <= BATCH for size in tool.batches)
-    assert len(tool.batches) == -(-finished // BATCH)
+    full, rest = divmod(finished, BATCH)
+    assert tool.batches == [BATCH] * full + [rest] * bool(rest)
 
 
 @pytest.mark.parametrize(("steps", "late"), [(STEPS, 0), (STEPS + 1, 1)])

@@ -1,0 +1,112 @@
+"""What the runners of a step served, and what lies in each owner's mailbox because of it.
+
+A decode or verify graph says where its reads end before it replays, and publishes accordingly. Prefill publishes in one
+function, whose effect is seen in the mailbox. An eager decode publishes nothing. EAGLE's draft-extend has a way of its
+own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from sglang_fence.contract import FallbackReason, SharedReadEnds
+from sglang_fence.observe.record import Phase
+from sglang_fence.sglang_plugin.words import forward_mode, read_ends
+
+if TYPE_CHECKING:
+    from sglang_fence.contract import ForwardMode
+    from sglang_fence.sglang_plugin.shapes import BackendLike, BatchLike, RunnerLike
+    from sglang_fence.sglang_plugin.steps import Steps
+    from sglang_fence.sglang_plugin.words import Named
+
+NO_MARKER = "no_marker"
+"""Cause of a downgrade: the graph that replays carries no marker."""
+
+
+class Served(NamedTuple):
+    """The last phase of a runner."""
+
+    step: int
+    ends: SharedReadEnds
+    """Resolved; UNKNOWN: it published nothing."""
+    reason: FallbackReason | None
+    """Why not."""
+
+
+@dataclass(slots=True)
+class Serving:
+    """A runner below a model runner is at work on a batch, and hasn't said yet how it came out."""
+
+    runner: RunnerLike
+    batch: BatchLike
+    mode: Named
+    """Of the batch, as it came."""
+    told: bool = False
+
+
+class Phases:
+    """Keeps the last phase of each runner, and tells the step of each."""
+
+    def __init__(self, steps: Steps) -> None:
+        self._steps = steps
+        self._served: dict[int, Served] = {}
+        self._known: dict[tuple[object, ...], Phase] = {}
+        self.serving: list[Serving] = []
+        """Innermost last."""
+        self.unsound_seen = False
+        """Whether a resolution was earlier than its declaration: that is warned of once."""
+
+    @property
+    def in_step(self) -> bool:
+        """Whether a step is in progress. Warm-up and capture run batches too, outside of any."""
+        return self._steps.open
+
+    def of(self, runner: RunnerLike) -> Served | None:
+        """Return the last phase that ``runner`` served in the step in progress; None: it served none."""
+        served = self._served.get(id(runner))
+        return served if served is not None and served.step == self._steps.number else None
+
+    def tell(
+        self,
+        runner: RunnerLike,
+        backend: BackendLike,
+        mode: Named,
+        ends: tuple[Named, Named],
+        reason: FallbackReason | None = None,
+    ) -> Phase:
+        """A phase of the step in progress is served; ``ends``: declared, and resolved."""
+        key = (mode, type(backend), runner.is_draft_worker, *ends)
+        phase = self._known.get(key)
+        if phase is None:
+            phase = self._known[key] = _phase(
+                runner, backend, forward_mode(mode), read_ends(ends[0]), read_ends(ends[1])
+            )
+        if phase.resolved is SharedReadEnds.UNKNOWN and reason is None:
+            reason = FallbackReason.BACKEND_UNKNOWN
+        self._served[id(runner)] = Served(self._steps.number, phase.resolved, reason)
+        self._steps.probe.resolved(phase)
+        return phase
+
+
+def _phase(
+    runner: RunnerLike,
+    backend: BackendLike,
+    mode: ForwardMode,
+    declared: SharedReadEnds,
+    resolved: SharedReadEnds,
+) -> Phase:
+    marker_missing = declared is SharedReadEnds.IN_REPLAY and resolved is SharedReadEnds.POST_REPLAY
+    return Phase(
+        mode,
+        role_of(runner),
+        type(backend).__name__,
+        declared,
+        resolved,
+        NO_MARKER if marker_missing else None,
+    )
+
+
+def role_of(runner: RunnerLike) -> str:
+    """Return a runner's part: a value of the catalogue's label ``runner``."""
+    return "draft" if runner.is_draft_worker else "target"

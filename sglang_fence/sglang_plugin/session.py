@@ -1,0 +1,110 @@
+"""One scheduler's observation, from registering to the end: what the hooks share, made in two goes.
+
+What counts is made when hooks are registered. What SGLang has to be ready for (streams, labels, exporters) is made when
+the scheduler's loop begins: only then are its streams settled, and is the folder of its metrics set.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+from sglang_fence.observe.ledger import Ledger
+from sglang_fence.sglang_plugin.border import Border
+from sglang_fence.sglang_plugin.guard import Handler, Meter
+from sglang_fence.sglang_plugin.phases import Phases
+from sglang_fence.sglang_plugin.probing import NoProbe
+from sglang_fence.sglang_plugin.runner_hooks import DecodeResolve, DraftExtend, PublishPrefill, RunnerExecute
+from sglang_fence.sglang_plugin.scheduler_hooks import (
+    ApplyBarrier,
+    ForwardInputs,
+    OnIdle,
+    OverlapDecision,
+    RunBatch,
+    Watch,
+)
+from sglang_fence.sglang_plugin.start import Started, start
+from sglang_fence.sglang_plugin.steps import Steps
+from sglang_fence.sglang_plugin.targets import LOOPS
+
+if TYPE_CHECKING:
+    from sglang_fence.sglang_plugin.shapes import SchedulerLike
+    from sglang_fence.sglang_plugin.switches import Switches
+    from sglang_fence.sglang_plugin.targets import Loop
+
+logger = logging.getLogger(__name__)
+
+
+class Session:
+    """What the hooks of one process share."""
+
+    def __init__(self, switches: Switches) -> None:
+        self.switches = switches
+        self.ledger = Ledger()
+        self.meter = Meter()
+        self.border = Border()
+        self.steps = Steps(NoProbe())
+        self.phases = Phases(self.steps)
+        self.watch = Watch(self.steps, self.phases, self.border, self.ledger.health, self.meter)
+        self._started: Started | None = None
+        self.handlers: dict[str, Handler] = {
+            "run_event_loop": SchedulerLife(self),
+            "run_batch": RunBatch(self.watch),
+            "apply_war_barrier": ApplyBarrier(self.watch),
+            "on_idle": OnIdle(self.watch),
+            "is_disable_overlap_for_batch": OverlapDecision(self.watch),
+            "resolve_forward_inputs": ForwardInputs(self.watch),
+            "decode_resolve": DecodeResolve(self.phases),
+            "eager_execute": RunnerExecute(self.phases),
+            "prefill_execute": RunnerExecute(self.phases),
+            "publish_prefill": PublishPrefill(self.phases, self.border),
+            "draft_extend_execute": DraftExtend(self.phases, self.border),
+            **{key: LoopRuns(self, loop) for key, loop in LOOPS.items()},
+        }
+        """By the key of the target."""
+
+    def loop_begins(self, scheduler: SchedulerLike, loop: Loop) -> None:
+        """A loop is about to run; a server that changes its role runs one after the other."""
+        self.watch.loop = loop
+        self.watch.forward_stream = scheduler.forward_stream if loop.barrier else None
+        if self._started is None:
+            self._started = start(self, scheduler)
+        self.ledger.facts.loop = loop.label
+
+    def end(self) -> None:
+        """The scheduler is done: export what is left. A second time does nothing."""
+        started, self._started = self._started, None
+        if started is not None:
+            self.steps.close_absent()
+            started.end()
+            self.steps.probe = NoProbe()
+
+
+class LoopRuns(Handler):
+    """An event loop runs, until the scheduler is done or changes its role."""
+
+    def __init__(self, session: Session, loop: Loop) -> None:
+        self._session = session
+        self._loop = loop
+
+    def before(self, scheduler: SchedulerLike) -> None:  # noqa: D102 - see Handler
+        self._session.loop_begins(scheduler, self._loop)
+
+    def after(self, *_: Any) -> None:  # noqa: ANN401, D102 - see Handler
+        self._session.watch.loop = None
+
+    def raised(self, *_: Any) -> None:  # noqa: ANN401, D102 - see Handler
+        self._session.watch.loop = None
+
+
+class SchedulerLife(Handler):
+    """All of a scheduler's serving: after it nothing more comes."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def after(self, *_: Any) -> None:  # noqa: ANN401, D102 - see Handler
+        self._session.end()
+
+    def raised(self, *_: Any) -> None:  # noqa: ANN401, D102 - see Handler
+        self._session.end()

@@ -1,0 +1,105 @@
+"""What is made when a scheduler's loop begins: facts, device times, exporters. Each may fail alone, and is left out."""
+
+from __future__ import annotations
+
+import logging
+import os
+from functools import partial
+from importlib import import_module
+from importlib.metadata import entry_points
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from sglang_fence.observe.exporting import GROUP, ExportContext, make_exporter
+from sglang_fence.observe.observer import Observer, Observers
+from sglang_fence.sglang_plugin.facts import tell_facts
+from sglang_fence.sglang_plugin.labels import place, server_labels
+from sglang_fence.sglang_plugin.probing import make_probe
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from sglang_fence.sglang_plugin.session import Session
+    from sglang_fence.sglang_plugin.shapes import SchedulerLike
+    from sglang_fence.sglang_plugin.steps import Probe
+
+logger = logging.getLogger(__name__)
+
+_Made = TypeVar("_Made")
+
+MULTIPROCESS = "PROMETHEUS_MULTIPROC_DIR"
+
+
+class Closing(Protocol):
+    """What has to be closed at the end."""
+
+    def close(self) -> None:
+        """Write what is left, and end."""
+
+
+class Started:
+    """What runs while the scheduler serves."""
+
+    def __init__(self, probe: Probe, closing: list[Closing]) -> None:
+        self._probe = probe
+        self._closing = closing
+
+    def end(self) -> None:
+        """End it, the exporters last: they write what the probe still has."""
+        self._probe.close()
+        for closing in self._closing:
+            closing.close()
+
+
+def start(session: Session, scheduler: SchedulerLike) -> Started:
+    """Make all of it. What can't be made is logged and left out."""
+    closing: list[Closing] = []
+    attempt("what was decided at start", lambda: tell_facts(session, scheduler))
+    observers: list[Observer] = [session.ledger]
+    for name, wanted in (("nvtx", session.switches.nvtx), ("otel", tracing(session))):
+        exporter = attempt(f"the exporter {name}", partial(_exporter, session, name)) if wanted else None
+        if exporter is not None:
+            observers.append(exporter)
+    probe = make_probe(session, scheduler, Observers(observers))
+    session.steps.probe = probe
+    metrics = attempt("metrics", lambda: _metrics(session))
+    if metrics is not None:
+        closing.append(metrics)
+    return Started(probe, closing)
+
+
+def tracing(session: Session) -> bool:
+    """Whether spans may be asked for: by the ratio, or later through the control file."""
+    return session.switches.trace_ratio > 0 or session.switches.control is not None
+
+
+def attempt(what: str, make: Callable[[], _Made]) -> _Made | None:
+    """Return what is made, or None with a warning."""
+    try:
+        return make()
+    except Exception as error:
+        logger.warning("sglang-fence: %s: left out (%s: %s)", what, type(error).__name__, error, exc_info=True)
+        return None
+
+
+def _exporter(session: Session, name: str) -> Observer:
+    exporter = make_exporter(name, ExportContext(ledger=session.ledger))
+    session.ledger.health.exporters[name] = exporter
+    return exporter
+
+
+def _metrics(session: Session) -> Closing | None:
+    """Export to SGLang's own ``/metrics``, which is there with ``--enable-metrics``, or else to a port of our own."""
+    entry = next((entry for entry in entry_points(group=GROUP) if entry.name == "prometheus"), None)
+    if entry is None:
+        return None
+    port = session.switches.metrics_port
+    prometheus: Any = import_module(entry.module)
+    closing: Closing | None = None
+    if MULTIPROCESS in os.environ:
+        closing = prometheus.MultiprocessExporter(session.ledger, server_labels())
+    elif port is not None:
+        everywhere = "0.0.0.0"  # noqa: S104 - Prometheus asks from another machine, as it asks SGLang
+        closing = prometheus.MetricsServer(session.ledger, everywhere, port + place(), server_labels())
+    else:
+        logger.info("sglang-fence: no metrics: start with --enable-metrics, or set SGLANG_FENCE_METRICS_PORT")
+    return closing

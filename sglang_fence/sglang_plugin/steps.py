@@ -1,0 +1,97 @@
+"""From what the hooks see to what the probe is told: one step at a time, begun, launched, and closed exactly once.
+
+A step is closed by the barrier. One that meets none (its loop has no barrier) is closed as ``absent``: at the end of
+its launch where the loop is known, at the beginning of the next one where it isn't.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from sglang_fence.contract import FenceKind, SharedReadEnds
+
+if TYPE_CHECKING:
+    from sglang_fence.contract import FallbackReason, ForwardMode
+    from sglang_fence.observe.record import Phase
+
+
+class Verdict(NamedTuple):
+    """How a barrier came out."""
+
+    kind: FenceKind
+    reason: FallbackReason | None = None
+    ends: SharedReadEnds = SharedReadEnds.UNKNOWN
+    event: object | None = None
+    """What the schedule stream waits for; None: for the whole forward stream, or for nothing."""
+
+
+class Probe(Protocol):
+    """What is told of each step; see :class:`sglang_fence.observe.probe.StepProbe`."""
+
+    def step_started(self, step: int, mode: ForwardMode, backend: str, batch_size: int, tokens: int) -> None:
+        """A step's batch is ready."""
+
+    def forward_started(self, stream: object) -> None:
+        """Its first work is enqueued on ``stream`` next."""
+
+    def resolved(self, phase: Phase) -> None:
+        """A runner served a phase of it."""
+
+    def launched(self) -> None:
+        """It is enqueued whole."""
+
+    def reads_end(self, event: object | None, forward: object) -> None:
+        """Its shared reads end at ``event``, or (None) with all that is on ``forward``."""
+
+    def before_wait(self) -> None:
+        """The barrier is applied next."""
+
+    def after_wait(self, verdict: Verdict) -> None:
+        """The barrier is applied."""
+
+    def no_barrier(self) -> None:
+        """There is none."""
+
+    def drain(self) -> None:
+        """Read what is ready, bounded."""
+
+    def idle(self) -> None:
+        """Nothing will be launched soon: read all that is ready."""
+
+    def close(self) -> None:
+        """The last step is over: read what is left, and tell the observers that the run ended."""
+
+
+class Steps:
+    """The step in progress."""
+
+    def __init__(self, probe: Probe) -> None:
+        self.probe = probe
+        self.number = -1
+        self.open = False
+        """Whether a step was begun and not closed."""
+
+    def begin(self, mode: ForwardMode, backend: str, batch_size: int, tokens: int) -> None:
+        """Begin the next step; close the one before where nobody did."""
+        self.close_absent()
+        self.number += 1
+        self.open = True
+        self.probe.step_started(self.number, mode, backend, batch_size, tokens)
+
+    def close_absent(self) -> None:
+        """Close an open step that met no barrier."""
+        if self.open:
+            self.open = False
+            self.probe.no_barrier()
+            self.probe.drain()
+
+    def barrier(self, verdict: Verdict, forward: object) -> None:
+        """The barrier of the open step is applied next."""
+        self.probe.reads_end(verdict.event, forward)
+        self.probe.before_wait()
+
+    def close(self, verdict: Verdict) -> None:
+        """The barrier of the open step is applied."""
+        self.open = False
+        self.probe.after_wait(verdict)
+        self.probe.drain()

@@ -1,0 +1,143 @@
+"""The plugin's own switches: environment variables, read once at start. One that can't be used is warned of.
+
+Inside a server nothing of ours may be fatal, so the default stands in for what can't be read.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+TIMING_EVERY = 16
+"""Device times of each sixteenth step: about 5 µs of host time there, nothing elsewhere."""
+
+
+def _boolean(raw: str) -> bool:
+    value = raw.lower()
+    if value in {"1", "true", "yes", "y", "on"}:
+        return True
+    if value in {"0", "false", "no", "n", "off"}:
+        return False
+    msg = "write 1 or 0"
+    raise ValueError(msg)
+
+
+def count(raw: str | int) -> int:
+    """Return a number of steps, 0 or more.
+
+    Raises:
+        ValueError: it is none.
+    """
+    value = int(raw)
+    if value < 0:
+        msg = "write 0 or more"
+        raise ValueError(msg)
+    return value
+
+
+def ratio(raw: str | float) -> float:
+    """Return a share from 0 to 1.
+
+    Raises:
+        ValueError: it is none.
+    """
+    value = float(raw)
+    if not 0.0 <= value <= 1.0:
+        msg = "write a number from 0 to 1"
+        raise ValueError(msg)
+    return value
+
+
+def _port(raw: str) -> int:
+    value = int(raw)
+    if not 0 < value < 65536:  # noqa: PLR2004 - ports
+        msg = "write a port, 1 to 65535"
+        raise ValueError(msg)
+    return value
+
+
+class Row(NamedTuple):
+    """A row of the table in the documentation."""
+
+    name: str
+    field: str
+    """Of :class:`Switches`."""
+    parse: Callable[[str], object]
+    default: str
+    about: str
+
+
+SWITCHES = (
+    Row("SGLANG_FENCE", "on", _boolean, "1", "0 switches the plugin off: nothing is hooked."),
+    Row(
+        "SGLANG_FENCE_TIMING_EVERY",
+        "timing_every",
+        count,
+        str(TIMING_EVERY),
+        "Device times are taken on each so-many-th step; 0: never.",
+    ),
+    Row(
+        "SGLANG_FENCE_TRACE_RATIO",
+        "trace_ratio",
+        ratio,
+        "0",
+        "Share of steps, 0 to 1, that OpenTelemetry spans are made of.",
+    ),
+    Row("SGLANG_FENCE_NVTX", "nvtx", _boolean, "0", "1 puts NVTX ranges around the phases of a step."),
+    Row(
+        "SGLANG_FENCE_METRICS_PORT",
+        "metrics_port",
+        _port,
+        "",
+        "Without --enable-metrics: each scheduler serves metrics of its own at this port plus its rank.",
+    ),
+    Row(
+        "SGLANG_FENCE_CONTROL",
+        "control",
+        Path,
+        "",
+        'A JSON file, looked at once a second: {"timing_every": 4, "trace_ratio": 0.01} takes effect on a live server.',
+    ),
+)
+"""All of them, in the order of the documentation."""
+
+
+@dataclass(frozen=True, slots=True)
+class Switches:
+    """Their values."""
+
+    on: bool = True
+    timing_every: int = TIMING_EVERY
+    trace_ratio: float = 0.0
+    nvtx: bool = False
+    metrics_port: int | None = None
+    control: Path | None = None
+
+    @classmethod
+    def from_environ(cls, environ: Mapping[str, str] | None = None) -> Switches:
+        """Read them; one that can't be used is its default."""
+        source = os.environ if environ is None else environ
+        return cls(**_read(source)[0])
+
+
+def problems(environ: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Return what can't be used, by the variable, and why."""
+    return _read(os.environ if environ is None else environ)[1]
+
+
+def _read(environ: Mapping[str, str]) -> tuple[dict[str, Any], dict[str, str]]:
+    values: dict[str, Any] = {}
+    wrong: dict[str, str] = {}
+    for row in SWITCHES:
+        raw = environ.get(row.name, "").strip()
+        if raw:
+            try:
+                values[row.field] = row.parse(raw)
+            except ValueError as error:
+                wrong[row.name] = f"{raw!r} can't be used ({error}), and is taken as {row.default or 'not set'}"
+    return values, wrong
