@@ -5,15 +5,21 @@ from __future__ import annotations
 import gc
 from contextlib import contextmanager
 from itertools import count
+from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
 import torch
+
+from sglang_fence.device.cuda_calibration import calibrate
+from sglang_fence.device.cuda_timing import CudaObserverStream, make_timed_event, open_driver
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
 
     from sglang_fence.device import protocol
     from sglang_fence.device.buffers import SharedBuffer
+    from sglang_fence.observe.device_times import Offsets
+    from sglang_fence.observe.timing import TimedEvent
 
 
 class CudaEvent:
@@ -44,11 +50,12 @@ class CudaEvent:
 class CudaStream:
     """``torch.cuda.Stream`` with a name."""
 
-    __slots__ = ("name", "raw")
+    __slots__ = ("handle", "name", "raw")
 
     def __init__(self, name: str, raw: Any) -> None:  # noqa: ANN401 - torch's stream
         self.name = name
         self.raw = raw
+        self.handle: int = raw.cuda_stream
 
     def wait_event(self, event: protocol.Event) -> None:
         """See the protocol."""
@@ -113,6 +120,38 @@ class CudaDevice:
     def Stream(self, name: str, *, priority: int = 0) -> CudaStream:  # noqa: N802 - torch's name
         """See the protocol."""
         return self._named(torch.cuda.Stream(priority=priority), name)
+
+    def observer_stream(self, name: str) -> CudaObserverStream:
+        """See the protocol. A priority of its own keeps it from being another of PyTorch's streams in disguise."""
+        return CudaObserverStream(name, torch.cuda.Stream(priority=-1), open_driver())
+
+    def timed_event(self) -> TimedEvent:
+        """See the protocol."""
+        return make_timed_event()
+
+    def host_ns(self) -> int:
+        """Real time."""
+        return perf_counter_ns()
+
+    def is_capturing(self) -> bool:
+        """Whether the current stream captures; nothing else is ever captured while it doesn't."""
+        return bool(torch.cuda.is_current_stream_capturing())
+
+    def calibrate(
+        self,
+        forward: protocol.Stream,
+        schedule: protocol.Stream,
+        observer: protocol.ObserverStream,
+    ) -> Offsets:
+        """See the protocol."""
+        if not (
+            isinstance(forward, CudaStream)
+            and isinstance(schedule, CudaStream)
+            and isinstance(observer, CudaObserverStream)
+        ):
+            msg = "calibrate() needs streams of the CUDA device"
+            raise TypeError(msg)
+        return calibrate(forward, schedule, observer)
 
     def Graph(self, name: str) -> CudaGraph:  # noqa: N802 - beside torch's CUDAGraph
         """See the protocol."""

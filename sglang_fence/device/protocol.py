@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     import torch
 
     from sglang_fence.device.buffers import SharedBuffer
+    from sglang_fence.observe.device_times import Offsets
+    from sglang_fence.observe.timing import TimedEvent
 
 Rows = Sequence[int] | Callable[[], Sequence[int]]
 """Rows of a shared buffer. A callable is asked when the access is enqueued: for a node of a graph, at each replay."""
@@ -65,6 +67,17 @@ class Stream(Protocol):
         """Block the host until the stream is empty."""
 
 
+class ObserverStream(Protocol):
+    """A stream that only observes."""
+
+    @property
+    def name(self) -> str:
+        """What reports call it."""
+
+    def wait_event(self, event: Event) -> None:
+        """As :meth:`Stream.wait_event`; the event was recorded before."""
+
+
 class Graph(Protocol):
     """Captured work that is replayed as a whole."""
 
@@ -102,6 +115,21 @@ class DeviceModule(Protocol):
 
     def Stream(self, name: str, *, priority: int = 0) -> _Stream:  # noqa: N802 - torch.cuda's name
         """Make a stream of its own."""
+
+    def observer_stream(self, name: str) -> ObserverStream:
+        """Make a stream for observing, one that can't be any other of the process in disguise."""
+
+    def timed_event(self) -> TimedEvent:
+        """Make a timing event for observing."""
+
+    def host_ns(self) -> int:
+        """The host's clock in nanoseconds: ``perf_counter_ns``, or virtual time."""
+
+    def is_capturing(self) -> bool:
+        """Whether a stream captures, so that no event may be asked."""
+
+    def calibrate(self, forward: _Stream, schedule: _Stream, observer: ObserverStream) -> Offsets:
+        """Measure, on an idle device, what taking device times adds by itself. May synchronise."""
 
     def current_stream(self) -> _Stream:
         """The stream that launches and replays go to."""

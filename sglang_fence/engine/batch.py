@@ -34,3 +34,8 @@ class ScheduledBatch:
     params: SharedBuffer | None
     """Packed sampling parameters, a step tensor; None for greedy."""
     result: StepResult | None = None
+
+    @property
+    def traceparents(self) -> tuple[str, ...]:
+        """W3C ``traceparent`` of each of its requests that came with one."""
+        return tuple(lane.request.traceparent for lane in self.lanes if lane.request.traceparent is not None)

@@ -10,6 +10,7 @@ import torch
 
 from sglang_fence.attention.registry import make_backend, parse_spec
 from sglang_fence.engine.memory import RequestMemory
+from sglang_fence.engine.observation import announce, make_probe
 from sglang_fence.engine.pdmux import PDMuxScheduler
 from sglang_fence.engine.pdmux_planner import PDMuxPlanner
 from sglang_fence.engine.planner import Planner
@@ -23,8 +24,6 @@ from sglang_fence.memory.budget import check_fits
 from sglang_fence.memory.kv_pool import PagedKV
 from sglang_fence.memory.request_pool import ReqToTokenPool
 from sglang_fence.models.loading import load_model
-from sglang_fence.observe.observer import Observer, Observers
-from sglang_fence.observe.probe import StepProbe
 from sglang_fence.runners.decode import DecodeRunner
 from sglang_fence.runners.forward import capture_sizes
 from sglang_fence.runners.model_runner import FenceSettings, ModelRunner
@@ -42,6 +41,8 @@ if TYPE_CHECKING:
     from sglang_fence.engine.options import EngineOptions
     from sglang_fence.engine.requests import Request
     from sglang_fence.memory.kv_pool import KVStore
+    from sglang_fence.observe.observer import Observer
+    from sglang_fence.observe.sampling import Sampling
     from sglang_fence.speculative.algorithm import AlgorithmRegistry
     from sglang_fence.speculative.worker import SpeculativeWorker
 
@@ -56,6 +57,7 @@ class Engine:
         options: how.
         observers: who hears of each step.
         algorithms: speculative algorithms by name; None: the built-in ones.
+        sampling: which steps are timed and traced; None: the default.
 
     Raises:
         UserError: options that can't be served.
@@ -67,6 +69,7 @@ class Engine:
         options: EngineOptions,
         observers: Sequence[Observer] = (),
         algorithms: AlgorithmRegistry | None = None,
+        sampling: Sampling | None = None,
     ) -> None:
         self.device = device
         self.options = options
@@ -76,12 +79,9 @@ class Engine:
         order = count()
         self.policy = FencePolicy.decide(device, options.switches, options.fence)
         self.model = load_model(options.model, device.torch_device)
-        self.observers = Observers(observers)
         self._schedule_stream = device.Stream("schedule")
         forward_stream = device.Stream("prefill" if options.pdmux else "forward")
-        # A priority of its own keeps the observer's stream from being one of the others in disguise.
-        observer_stream = device.Stream("observer", priority=-1)
-        self.probe = StepProbe(self.observers, device, (forward_stream, self._schedule_stream, observer_stream))
+        self.probe = make_probe(device, observers, sampling, forward_stream, self._schedule_stream)
         requests, kv = self._pools(prefix_cache=options.prefix_cache and not spec.keeps_state)
         self.memory = RequestMemory(requests, kv)
         pool = EventPool(device)
@@ -108,6 +108,7 @@ class Engine:
         self.barrier = WarBarrier(device, self._schedule_stream, self.policy, pool, self.probe)
         with torch.inference_mode():
             self.worker.capture()
+        announce(self.probe, device, options, self.policy, self._backends())
 
     @property
     def decode(self) -> DecodeRunner:
@@ -162,6 +163,11 @@ class Engine:
         """End the run for the observers."""
         self.probe.close()
 
+    def _backends(self) -> list[AttentionBackend]:
+        """Every attention backend that serves a phase."""
+        runners = [self.runner] if isinstance(self.worker, Worker) else list(self.worker.runners)
+        return [*(runner.attn_backend for runner in runners), *(() if self.groups is None else self.groups.members)]
+
     @property
     def _reserved(self) -> int:
         """Positions beyond a request's own that two rounds in flight may write, if every draft were right."""
@@ -183,7 +189,7 @@ class Engine:
             raise ConfigError(msg)
         self.groups = make_stream_groups(self.device, lambda: self._make_backend(self.memory.kv))
         for stream in self.groups.streams:
-            self.probe.add_forward_stream(stream, self.device.Stream(f"observer_{stream.name}", priority=-1))
+            self.probe.add_forward_stream(stream, self.device.observer_stream(f"observer_{stream.name}"))
         return Worker(runner, MultiplexedDecodeRunner(runner, options.graph, sizes, self.groups), prefill)
 
     def _spec_context(self, runner: ModelRunner, order: Iterator[int]) -> SpecContext:

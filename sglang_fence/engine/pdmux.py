@@ -89,6 +89,8 @@ class PDMuxScheduler(Scheduler):
         self._flights: list[Flight] = []
         # One a stream: a long prefill must not hold back what younger decodes are done with (R12).
         streams = (*groups.streams, self._worker.forward_stream)
+        self._next_decode = self._probe.around_preparation(self._plan_decode)
+        self._next_extend = self._probe.around_preparation(planner.next_extend)
         self._lifetimes_of = {stream.name: StepLifetimes() for stream in streams}
         self.cross_stream_waits = 0
         """How often a forward stream waited for a step on another."""
@@ -104,7 +106,8 @@ class PDMuxScheduler(Scheduler):
                 if not self._flights:
                     break
                 self._process_in_order(self._next_to_finish())
-            self._probe.drain()
+            if self._probe.on:
+                self._probe.drain()
             self._reap()
         self._check_all_served()
 
@@ -114,8 +117,8 @@ class PDMuxScheduler(Scheduler):
         Both are prepared before either is launched: behind a prefill whose fence is coarse, the schedule stream stands
         still until its end. The decode goes first, so that this doesn't hold it back.
         """
-        decode = self._plan(ForwardMode.DECODE, lambda step: self._pd_planner.next_decode(step, self._joining()))
-        prefill = self._plan(ForwardMode.EXTEND, self._pd_planner.next_extend)
+        decode = self._plan(ForwardMode.DECODE, self._next_decode)
+        prefill = self._plan(ForwardMode.EXTEND, self._next_extend)
         if decode is not None:
             beside = prefill is not None or bool(self._running(ForwardMode.EXTEND))
             self._groups.index = BESIDE_PREFILL if beside else ALONE
@@ -134,12 +137,15 @@ class PDMuxScheduler(Scheduler):
             self.steps += 1
         return batch
 
+    def _plan_decode(self, step: int) -> ScheduledBatch | None:
+        return self._pd_planner.next_decode(step, self._joining())
+
     def _launch_on(self, batch: ScheduledBatch, stream: Stream, backend: str) -> None:
         self._device.set_step(batch.work.step)
         footprint = Footprint.of(batch.work, self._kv)
         self._order(stream, footprint)
         self._enqueue(batch, stream, backend, self._lifetimes_of[stream.name])
-        self._barrier.apply(batch.work.step, self._worker, stream)
+        self._apply_barrier(batch.work.step, self._worker, stream)
         if batch.result is not None:
             self._flights.append(Flight(batch, stream, footprint, batch.result.done))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from dataclasses import dataclass, replace
 from itertools import cycle, islice
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -25,7 +26,10 @@ MAX_TEMPERATURE = 1e6
 
 MIN_TOP_P = 1e-9
 
-_KEYS = frozenset({"id", "prompt", "input_ids", "max_new_tokens", "temperature", "top_p", "seed", "stop"})
+_KEYS = frozenset(
+    {"id", "prompt", "input_ids", "max_new_tokens", "temperature", "top_p", "seed", "stop", "traceparent"},
+)
+_TRACEPARENT = re.compile(r"[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
 
 _TOPICS = (
     "a pump that lost its prime",
@@ -48,6 +52,7 @@ class PromptLine:
     text: str = ""
     ids: tuple[int, ...] | None = None
     params: SamplingParams | None = None
+    traceparent: str | None = None
     error: str | None = None
 
 
@@ -104,7 +109,7 @@ def take(lines: list[PromptLine], count: int | None) -> list[PromptLine]:
 
 def to_request(line: PromptLine, tokenizer: Tokenizer, defaults: SamplingParams) -> Request:
     """Tokenize one prompt; one that can't be is a request that has failed."""
-    request = Request(line.id, [], line.params or defaults)
+    request = Request(line.id, [], line.params or defaults, traceparent=line.traceparent)
     if line.error is not None:
         request.fail(line.error)
         return request
@@ -212,7 +217,11 @@ def _checked(id_: str | int, value: dict[str, Any], defaults: SamplingParams) ->
         seed=_number(value, "seed", defaults.seed, 0, MAX_SEED),
         stop=tuple(stop),
     )
-    return PromptLine(id_, text, None if ids is None else tuple(ids), params)
+    parent = value.get("traceparent")
+    if parent is not None and not (isinstance(parent, str) and _TRACEPARENT.fullmatch(parent)):
+        msg = f"traceparent must be a W3C trace context, 00-<32 hex digits>-<16 hex digits>-01; got {parent!r}"
+        raise PromptError(msg)
+    return PromptLine(id_, text, None if ids is None else tuple(ids), params, parent)
 
 
 def _number(value: dict[str, Any], key: str, default: N, least: N, most: N) -> N:

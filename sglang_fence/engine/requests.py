@@ -36,6 +36,9 @@ class Request:
     max_new_tokens: int = 0
     """What may still be generated, cut to the context."""
 
+    traceparent: str | None = None
+    """W3C trace context of whoever sent it; traces of its steps are linked to it."""
+
     output: list[int] = field(default_factory=list)
     text: str = ""
     finish_reason: str | None = None

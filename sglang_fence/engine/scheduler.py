@@ -42,6 +42,10 @@ class Scheduler:
         self._results = results
         self._barrier = barrier
         self._probe = probe
+        self._run = probe.around("launch", worker.run)
+        self._apply_barrier = probe.around("barrier", barrier.apply)
+        self._process_results = probe.around("process_results", results.process)
+        self._prepare_next = probe.around_preparation(planner.next_batch)
         self.lifetimes = StepLifetimes()
         self.steps = 0
         self.virtual_seconds: float | None = None
@@ -67,6 +71,8 @@ class Scheduler:
         self.virtual_seconds = None if started is None or ended is None else ended - started
         self._reap()
         self._device.set_step(-1)
+        if self._probe.on:
+            self._probe.idle()
 
     def _event_loop(self, *, overlap: bool) -> None:
         if overlap:
@@ -76,16 +82,20 @@ class Scheduler:
 
     def _event_loop_overlap(self) -> None:
         last: ScheduledBatch | None = None
+        probe = self._probe
         while True:
             batch = self._next_batch()
             if batch is not None:
                 self._launch(batch)
-                self._barrier.apply(batch.work.step, self._worker, self._worker.forward_stream)
+                self._apply_barrier(batch.work.step, self._worker, self._worker.forward_stream)
+            elif probe.on:
+                probe.idle()
             if last is not None:
                 self._process(last)
             elif batch is None:
                 break
-            self._probe.drain()
+            if probe.on:
+                probe.drain()
             self._reap()
             last = batch
         self._check_all_served()
@@ -94,15 +104,17 @@ class Scheduler:
         while (batch := self._next_batch()) is not None:
             self._launch(batch)
             self._take_mailboxes()
-            self._probe.no_barrier()
+            if self._probe.on:
+                self._probe.no_barrier()
             self._process(batch)
-            self._probe.drain()
+            if self._probe.on:
+                self._probe.drain()
             self._reap()
         self._check_all_served()
 
     def _next_batch(self) -> ScheduledBatch | None:
         self._device.set_step(self.steps)
-        batch = self._planner.next_batch(self.steps)
+        batch = self._prepare_next(self.steps)
         if batch is not None:
             self.steps += 1
         return batch
@@ -112,20 +124,26 @@ class Scheduler:
 
     def _enqueue(self, batch: ScheduledBatch, forward: Stream, backend: str, lifetimes: StepLifetimes) -> None:
         """Enqueue the step's forward behind its preparation, and keep what it uses until it ends (R12)."""
-        work = batch.work
-        self._probe.step_started(work.step, work.mode, backend, work.lines, work.new_tokens)
+        work, probe = batch.work, self._probe
+        if probe.on:
+            probe.step_started(work.step, work.mode, backend, work.lines, work.new_tokens)
+            if probe.traced:
+                probe.link(batch.traceparents)
         forward.wait_stream(self._schedule_stream)
         with self._device.stream(forward):
-            batch.result = self._worker.run(work, batch.params)
+            if probe.on:
+                probe.forward_started(forward)
+            batch.result = self._run(work, batch.params)
         lifetimes.hold(batch.result.done, work.inputs, batch.params)
-        self._probe.launched()
+        if probe.on:
+            probe.launched()
 
     def _reap(self) -> None:
         self.lifetimes.reap()
 
     def _process(self, batch: ScheduledBatch) -> None:
         self._device.set_step(batch.work.step)
-        self._results.process(batch)
+        self._process_results(batch)
 
     def _take_mailboxes(self) -> None:
         """This loop has no barrier; its mailboxes are emptied all the same (R11)."""

@@ -26,6 +26,9 @@ class FencePolicy:
     enabled: bool
     forced_coarse: bool
     why: str
+    """In words, for reports."""
+    cause: str = "flag"
+    """As a label: ``flag``, ``switch``, ``asynchronous_device`` or ``synchronous_device``."""
 
     @classmethod
     def decide(cls, device: DeviceModule, switches: Switches, fence: str | None = None) -> FencePolicy:
@@ -39,12 +42,13 @@ class FencePolicy:
         if fence is not None:
             return cls(enabled=fence != "off", forced_coarse=fence == "coarse", why=f"--fence {fence}")
         if device.asynchronous:
-            why = f"{device.name} has asynchronous streams"
+            why, cause = f"{device.name} has asynchronous streams", "asynchronous_device"
         elif switches.enable_war_barrier:
-            why = "SGLANG_ENABLE_WAR_BARRIER"
+            why, cause = "SGLANG_ENABLE_WAR_BARRIER", "switch"
         else:
-            return cls(enabled=False, forced_coarse=False, why=f"{device.name} has no asynchronous streams")
-        return cls(enabled=True, forced_coarse=switches.force_coarse_war_barrier, why=why)
+            why = f"{device.name} has no asynchronous streams"
+            return cls(enabled=False, forced_coarse=False, why=why, cause="synchronous_device")
+        return cls(enabled=True, forced_coarse=switches.force_coarse_war_barrier, why=why, cause=cause)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +65,13 @@ class Verdict:
     def ends(self) -> SharedReadEnds:
         """The resolved end; UNKNOWN where nothing was published."""
         return SharedReadEnds.UNKNOWN if self.done is None else self.done.ends
+
+    @property
+    def published(self) -> tuple[SharedReadEnds, int] | None:
+        """The end that was published for this very step, and the publication's number."""
+        if self.done is None or self.reason is FallbackReason.STALE:
+            return None
+        return self.done.ends, self.done.order
 
 
 def judge(step: int, done: ReadDone | None, *, last_phase: bool, policy: FencePolicy) -> Verdict:
@@ -107,14 +118,18 @@ class LastReader(Protocol):
 class WaitProbe(Protocol):
     """What observes the wait; see :class:`sglang_fence.observe.probe.StepProbe`."""
 
-    def reads_end(self, event: Event | None, forward: Stream) -> None:
-        """The step is enqueued whole on ``forward``; its shared reads end at ``event``.
+    @property
+    def on(self) -> bool:
+        """Whether anybody observes. Where nobody does, nothing is called."""
 
-        None: they end with it, or nobody will wait.
+    def reads_end(self, verdict: Verdict, event: Event | None, forward: Stream) -> None:
+        """The step is enqueued whole on ``forward``, and its fence decided.
+
+        ``event`` is what a fine fence waits for, or where the reads of a coarse step would have ended, if it is known.
         """
 
-    def before_wait(self, event: Event | None) -> None:
-        """The schedule stream is about to wait for ``event``; None: for the whole forward stream, or for nothing."""
+    def before_wait(self) -> None:
+        """The schedule stream is about to wait, or would be."""
 
     def after_wait(self, verdict: Verdict) -> None:
         """The wait is enqueued."""
@@ -151,14 +166,19 @@ class WarBarrier:
         )
         verdict = judge(step, done, last_phase=last_phase, policy=self.policy)
         event = done.event if done is not None and verdict.kind is FenceKind.FINE else None
-        self._probe.reads_end(event, forward_stream)  # before the host spends time: copied late, it reads late
+        probe = self._probe
+        if probe.on:  # before the host spends time: what is copied late reads late
+            reads_end = _last_event(step, done, others) if verdict.kind is FenceKind.COARSE else event
+            probe.reads_end(verdict, reads_end, forward_stream)
         self._device.host("barrier")
-        self._probe.before_wait(event)
+        if probe.on:
+            probe.before_wait()
         if event is not None:
             self._schedule_stream.wait_event(event)
         elif verdict.kind is FenceKind.COARSE:
             self._schedule_stream.wait_stream(forward_stream)
-        self._probe.after_wait(verdict)
+        if probe.on:
+            probe.after_wait(verdict)
         if done is not None:
             self._pool.give_back(done.event)
         return verdict
@@ -172,3 +192,9 @@ class WarBarrier:
         for done in left:
             self._pool.give_back(done.event)
         return left
+
+
+def _last_event(step: int, done: ReadDone | None, others: Iterable[ReadDone]) -> Event | None:
+    """The event of the step's last phase in launch order; None where that published none."""
+    published = [one for one in (done, *others) if one is not None and one.step == step]
+    return max(published, key=lambda one: one.order).event if published else None

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from sglang_fence.device.protocol import DeviceModule
     from sglang_fence.fence.events import Marker
+    from sglang_fence.graphs.parts import Around
 
 
 class BreakableGraph:
@@ -32,6 +33,7 @@ class BreakableGraph:
         planted: Callable[[], Marker | None],
     ) -> None:
         self._runs: list[Callable[[], None]] = []
+        self._names: list[str] = []
         self.in_graph_metadata_prep_done: Marker | None = None
         self.segments = 0
         pending: list[Part] = []
@@ -44,6 +46,7 @@ class BreakableGraph:
                 with device.capture(graph):
                     launch_all(pending)
                 self._runs.append(graph.replay)
+                self._names.append("segment")
                 if self.segments == 0:
                     self.in_graph_metadata_prep_done = planted()
                 self.segments += 1
@@ -51,6 +54,7 @@ class BreakableGraph:
             if part is not None:
                 part.launch()
                 self._runs.append(part.launch)
+                self._names.append("eager_segment")
 
     def replay(self) -> None:
         """See :class:`~sglang_fence.graphs.parts.CapturedForward`."""
@@ -58,3 +62,7 @@ class BreakableGraph:
             run()
         if self.in_graph_metadata_prep_done is not None:
             self.in_graph_metadata_prep_done.armed = True
+
+    def observe(self, around: Around) -> None:
+        """Let each segment, and what runs eagerly between two, be marked as a range."""
+        self._runs = [around(name, run) for name, run in zip(self._names, self._runs, strict=True)]

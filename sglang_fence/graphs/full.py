@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
     from sglang_fence.device.protocol import DeviceModule
     from sglang_fence.fence.events import Marker
+    from sglang_fence.graphs.parts import Around
 
 
 class FullGraph:
@@ -40,3 +41,6 @@ class FullGraph:
         self._graph.replay()
         if self.in_graph_metadata_prep_done is not None:
             self.in_graph_metadata_prep_done.armed = True
+
+    def observe(self, around: Around) -> None:
+        """A full graph has no parts to be marked: its replay is the caller's range."""

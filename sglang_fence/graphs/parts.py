@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from sglang_fence.fence.events import Marker
+
+
+Around = Callable[[str, Callable[[], None]], Callable[[], None]]
+"""Marks each call of a function as a range of that name; see ``StepProbe.around``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +35,9 @@ class CapturedForward(Protocol):
 
     def replay(self) -> None:
         """Enqueue it whole on the current stream; arms the marker."""
+
+    def observe(self, around: Around) -> None:
+        """Let the stretches that it replays one by one be marked as ranges."""
 
 
 def launch_all(parts: Sequence[Part]) -> None:

@@ -133,6 +133,10 @@ class Ledger(Observer):
                     total[phase] += route.steps
         return total
 
+    def run_started(self, facts: Facts) -> None:
+        """Keep what was decided at start."""
+        self.facts = facts
+
     def step_finished(self, record: StepRecord) -> None:
         """Count it."""
         key = (

@@ -10,8 +10,9 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable
 
+    from sglang_fence.observe.ledger import Facts
     from sglang_fence.observe.record import StepRecord
     from sglang_fence.observe.trace import StepTrace
 
@@ -24,8 +25,8 @@ ERRORS_ALLOWED = 10
 class Observer:
     """All hooks do nothing. All are called on the serving thread, between device launches: do little, allocate less."""
 
-    def run_started(self, config: Mapping[str, object]) -> None:
-        """The runtime is about to serve. ``config``: its settings, as JSON-ready values."""
+    def run_started(self, facts: Facts) -> None:
+        """The runtime is about to serve. ``facts``: what was decided at start."""
 
     def step_started(self, step: int) -> None:
         """A step's batch is ready, and its forward is about to be enqueued."""
@@ -69,14 +70,20 @@ HOOKS = (
 class Observers:
     """Fan-out to the installed observers. Its tuples are replaced, never changed, so a hook may drop its observer."""
 
-    def __init__(self, observers: Iterable[Observer] = ()) -> None:
+    def __init__(self, observers: Iterable[Observer] = (), errors: dict[str, int] | None = None) -> None:
+        """Install observers.
+
+        Args:
+            observers: in the order in which they are told.
+            errors: where errors are counted by hook; None: in a dictionary of its own.
+        """
         self._installed: tuple[Observer, ...] = tuple(observers)
         self._errors: dict[int, int] = {}
-        self.errors: dict[str, int] = {}
+        self.errors: dict[str, int] = {} if errors is None else errors
         """Errors by hook."""
         self.dropped = 0
         """Observers that were dropped."""
-        self.run_started: tuple[Callable[[Mapping[str, object]], None], ...] = ()
+        self.run_started: tuple[Callable[[Facts], None], ...] = ()
         self.step_started: tuple[Callable[[int], None], ...] = ()
         self.range_started: tuple[Callable[[str, int], None], ...] = ()
         self.range_ended: tuple[Callable[[str, int], None], ...] = ()
@@ -85,6 +92,11 @@ class Observers:
         self.step_traced: tuple[Callable[[StepTrace], None], ...] = ()
         self.run_ended: tuple[Callable[[], None], ...] = ()
         self._bind()
+
+    @property
+    def any(self) -> bool:
+        """Whether any hook is heard."""
+        return any(getattr(self, hook) for hook in HOOKS)
 
     def _bind(self) -> None:
         for hook in HOOKS:

@@ -8,6 +8,7 @@ from sglang_fence.contract import FenceKind, ForwardMode, SharedReadEnds
 
 if TYPE_CHECKING:
     from sglang_fence.contract import FallbackReason
+    from sglang_fence.observe.marks import Marks
     from sglang_fence.observe.timing import StepTimers
 
 NO_STEP = -1
@@ -39,18 +40,26 @@ class StepRecord:
         "backend",
         "barrier_ns",
         "batch_size",
+        "bound_record",
         "clamped",
         "declared",
         "downgrade",
         "fence",
+        "finished",
+        "forward",
         "forward_us",
         "gap_last",
         "gap_us",
+        "host_start_ns",
         "launch_ns",
+        "links",
         "lost_slack_us",
         "lost_us",
+        "marks",
         "mode",
+        "next",
         "phases",
+        "previous",
         "reason",
         "resolved",
         "slack_us",
@@ -61,37 +70,36 @@ class StepRecord:
         "tokens",
         "traced",
         "wait_us",
+        "waited_for",
     )
 
     def __init__(self, timers: StepTimers | None) -> None:
         self.timers = timers
         self.phases: list[Phase] = []
-        self.reset(NO_STEP, ForwardMode.IDLE, "", 0, 0)
-
-    def reset(self, step: int, mode: ForwardMode, backend: str, batch_size: int, tokens: int) -> None:
-        """Begin anew for ``step``.
-
-        Args:
-            step: its number; rises by one a launch.
-            mode: of its first phase.
-            backend: name of the attention backend that serves it.
-            batch_size: requests.
-            tokens: tokens computed.
-        """
-        self.step = step
-        self.mode = mode
-        self.backend = backend
-        self.batch_size = batch_size
-        self.tokens = tokens
-        self.phases.clear()
-        self.declared = SharedReadEnds.UNKNOWN
-        self.resolved = SharedReadEnds.UNKNOWN
         self.downgrade: str | None = None
-        self.fence = FenceKind.ABSENT
         self.reason: FallbackReason | None = None
+        self.bound_record: int | None = None
+        """Number of the publication whose record the wait is bound to."""
         self.started_ns = 0
         self.launch_ns = 0
+        """Its forward is enqueued whole."""
         self.barrier_ns = 0
+        """Its wait is enqueued."""
+        self.host_start_ns = 0
+        """The host enqueues the forward's first work. Written where the start is timed."""
+        self.forward: object | None = None
+        """The forward stream that the step runs on."""
+        self.previous: StepRecord | None = None
+        """The step before on that stream, and the one after: their moments are the ends of gaps."""
+        self.next: StepRecord | None = None
+        self.waited_for: int | None = None
+        """The step whose fence stood before its preparation; of traced steps."""
+        self.links: tuple[str, ...] = ()
+        """W3C ``traceparent`` of its requests; of traced steps."""
+        self.marks: Marks | None = None
+        """Its ranges; of traced steps."""
+        self.finished = False
+        """Whether observers heard that it is over."""
         self.timed = False
         """Whether its device times are taken."""
         self.traced = False
@@ -109,3 +117,36 @@ class StepRecord:
         self.lost_us: float | None = None
         self.clamped: tuple[str, ...] = ()
         """Durations that came out below zero and are given as zero: values of the catalogue's ``duration`` label."""
+        self.reset(NO_STEP, ForwardMode.IDLE, "", 0, 0)
+
+    def reset(self, step: int, mode: ForwardMode, backend: str, batch_size: int, tokens: int) -> None:
+        """Begin anew for ``step``. What only timed and traced steps have is cleared behind those alone.
+
+        Args:
+            step: its number; rises by one a launch.
+            mode: of its first phase.
+            backend: name of the attention backend that serves it.
+            batch_size: requests.
+            tokens: tokens computed.
+        """
+        self.step = step
+        self.mode = mode
+        self.backend = backend
+        self.batch_size = batch_size
+        self.tokens = tokens
+        self.phases.clear()
+        self.declared = self.resolved = SharedReadEnds.UNKNOWN
+        self.downgrade = self.reason = self.bound_record = None
+        self.fence = FenceKind.ABSENT
+        self.finished = False
+        if self.timed or self.traced or self.host_start_ns:
+            self.clear()
+
+    def clear(self) -> None:
+        """Forget what timing and tracing wrote down."""
+        self.timed = self.traced = self.assumed = False
+        self.host_start_ns = 0
+        self.marks = self.waited_for = self.gap_last = None
+        self.links = self.clamped = ()
+        self.slack_us = self.wait_us = self.forward_us = self.gap_us = None
+        self.lost_slack_us = self.lost_us = None

@@ -1,28 +1,31 @@
-"""Device times of one step, by pooled timing events; read with ``query``, never waited for.
+"""Device times of one step, by pooled timing events; read when they are done, never waited for.
 
-Names as in the design: F, the forward stream at the barrier call; R, the moment of the bound record; A and L, the
-schedule stream before and after the wait.
+Names as in the design: G, the forward's start on its stream; F, the forward stream at the barrier call; R, the moment
+of the bound record; A, the schedule stream before the wait; C, where the reads of a coarse step would have ended.
 
 The marker is not timed: the next launch re-arms it before a late reader looks. Its moment is copied by an observer
-stream that waits for it and records an event of its own.
+stream that waits for it and records an event of its own. L, the schedule stream after the wait, isn't recorded either:
+the wait is over when both A and R are there, so it is the later of the two.
 """
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from sglang_fence.contract import FallbackReason, FenceKind, SharedReadEnds
 
 
 class TimedEvent(Protocol):
     """An event made with timing."""
 
-    def record(self, stream: object | None = None, /) -> None:
+    def record(self, stream: Any, /) -> None:  # noqa: ANN401 - whatever stream the device makes
         """Bind to the work enqueued on the stream so far."""
 
-    def query(self) -> bool:
-        """Whether it is done."""
-
-    def elapsed_time(self, end_event: object, /) -> float:
-        """Milliseconds to ``end_event``."""
+    def elapsed_us(self, end_event: Any, /) -> float | None:  # noqa: ANN401 - an event of the same kind
+        """µs from this event's newest record to ``end_event``'s; None while one of them isn't done. Never blocks."""
 
 
 class ObserverStream(Protocol):
@@ -33,61 +36,133 @@ class ObserverStream(Protocol):
 
 
 class TimingDevice(Protocol):
-    """The part of a device module that makes timers."""
+    """The part of a device module that times."""
 
-    def Event(self, *, enable_timing: bool = False) -> object:  # noqa: N802 - torch.cuda's name
-        """Make an event."""
+    def timed_event(self) -> TimedEvent:
+        """Make a timing event."""
+
+    def host_ns(self) -> int:
+        """The host's clock in nanoseconds: ``perf_counter_ns``, or virtual time."""
+
+    def is_capturing(self) -> bool:
+        """Whether a stream captures, so that no event may be asked."""
+
+
+class VerdictLike(Protocol):
+    """What the probe reads of a barrier's verdict."""
+
+    @property
+    def kind(self) -> FenceKind:
+        """How the schedule stream was held back."""
+
+    @property
+    def reason(self) -> FallbackReason | None:
+        """Why it was coarse."""
+
+    @property
+    def published(self) -> tuple[SharedReadEnds, int] | None:
+        """The resolved end that the owner published for this step, and the publication's number."""
 
 
 class StepTimers:
-    """The four events of one step record."""
+    """The events of one step record, which of them are recorded, and what was read of them (µs, device timeline)."""
 
-    __slots__ = ("fine", "forward", "forward_end", "released", "wait_end", "wait_start")
+    __slots__ = (
+        "dirty",
+        "end",
+        "end_us",
+        "metadata",
+        "metadata_us",
+        "recorded_end",
+        "recorded_metadata",
+        "recorded_released",
+        "recorded_start",
+        "recorded_wait",
+        "released",
+        "released_us",
+        "start",
+        "start_us",
+        "wait",
+        "wait_us",
+    )
 
     def __init__(self, device: TimingDevice) -> None:
-        self.forward_end = _event(device)
-        self.released = _event(device)
-        self.wait_start = _event(device)
-        self.wait_end = _event(device)
-        self.fine = False
-        self.forward: object = None
-        """The forward stream that the step ran on."""
+        self.start = device.timed_event()
+        """G."""
+        self.end = device.timed_event()
+        """F."""
+        self.released = device.timed_event()
+        """R, or C where the fence is coarse: copied."""
+        self.wait = device.timed_event()
+        """A."""
+        self.metadata = device.timed_event()
+        """C, where nothing is published: the end of the metadata outside the graph."""
+        self.reset()
 
-    def reads_end(self, forward: object, observer: ObserverStream, event: object | None) -> None:
-        """Record F and R. ``event`` is what the schedule stream is going to wait for; None: the forward's end."""
-        self.forward = forward
-        self.forward_end.record(forward)
-        self.fine = event is not None
-        if event is not None:
-            observer.wait_event(event)
-            self.released.record(observer)
+    def reset(self) -> None:
+        """Forget what was recorded."""
+        self.dirty = False
+        """Whether anything is recorded."""
+        self.recorded_start = self.recorded_end = self.recorded_released = False
+        self.recorded_wait = self.recorded_metadata = False
+        self.start_us: float | None = None
+        self.end_us: float | None = None
+        self.released_us: float | None = None
+        self.wait_us: float | None = None
+        self.metadata_us: float | None = None
 
-    def before_wait(self, schedule: object) -> None:
+    def record_start(self, forward: object) -> None:
+        """Record G."""
+        self.start.record(forward)
+        self.recorded_start = self.dirty = True
+
+    def record_end(self, forward: object) -> None:
+        """Record F."""
+        self.end.record(forward)
+        self.recorded_end = self.dirty = True
+
+    def record_metadata(self, forward: object) -> None:
+        """Record C on the forward stream itself."""
+        self.metadata.record(forward)
+        self.recorded_metadata = self.dirty = True
+
+    def record_wait(self, schedule: object) -> None:
         """Record A."""
-        self.wait_start.record(schedule)
+        self.wait.record(schedule)
+        self.recorded_wait = self.dirty = True
 
-    def after_wait(self, schedule: object) -> None:
-        """Record L."""
-        self.wait_end.record(schedule)
+    def copy_released(self, event: object, observer: ObserverStream) -> None:
+        """Copy the moment of ``event``: R, or C."""
+        observer.wait_event(event)
+        self.released.record(observer)
+        self.recorded_released = self.dirty = True
 
-    def ready(self) -> bool:
-        """Whether all that was recorded is done."""
-        return self.wait_end.query() and self.forward_end.query() and (not self.fine or self.released.query())
+    def read(self, read: Callable[[TimedEvent], float | None]) -> bool:
+        """Read what is recorded and not read; return whether all of it is there. F first: it comes last."""
+        if self.recorded_end and self.end_us is None and (value := read(self.end)) is not None:
+            self.end_us = value
+        if self.recorded_end and self.end_us is None:
+            return False
+        if self.recorded_wait and self.wait_us is None:
+            self.wait_us = read(self.wait)
+        if self.recorded_released and self.released_us is None:
+            self.released_us = read(self.released)
+        if self.recorded_metadata and self.metadata_us is None:
+            self.metadata_us = read(self.metadata)
+        return (
+            self.read_start(read)
+            and (self.wait_us is not None or not self.recorded_wait)
+            and (self.released_us is not None or not self.recorded_released)
+        )
 
-    def slack_us(self) -> float:
-        """max(0, F − R): how much sooner than behind the coarse fence the schedule stream was let go."""
-        return max(0.0, _us(self.released, self.forward_end)) if self.fine else 0.0
+    def read_start(self, read: Callable[[TimedEvent], float | None]) -> bool:
+        """Read G alone, which the step before may want; return whether it is there."""
+        if self.recorded_start and self.start_us is None:
+            self.start_us = read(self.start)
+        return self.start_us is not None or not self.recorded_start
 
-    def wait_us(self) -> float:
-        """max(0, L − A): the stall that was left."""
-        return max(0.0, _us(self.wait_start, self.wait_end))
-
-
-def _us(start: TimedEvent, end: TimedEvent) -> float:
-    # elapsed_time is a float of ms; a nanosecond is far below what either device resolves.
-    return round(start.elapsed_time(end) * 1e3, 3)
-
-
-def _event(device: TimingDevice) -> TimedEvent:
-    event: TimedEvent = device.Event(enable_timing=True)  # type: ignore[assignment]
-    return event
+    def read_end(self, read: Callable[[TimedEvent], float | None]) -> float | None:
+        """Read F alone, which the step after may want."""
+        if self.recorded_end and self.end_us is None:
+            self.end_us = read(self.end)
+        return self.end_us

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from sglang_fence.attention.base import AttentionBackend
     from sglang_fence.attention.batch import ForwardBatch
     from sglang_fence.device.protocol import Access, DeviceModule
+    from sglang_fence.graphs.parts import Around
     from sglang_fence.models.served import ServedModel
 
 
@@ -28,6 +29,7 @@ class ForwardKernels:
         batch: what it runs on; bodies read it when they run.
         step_reads: step buffers that eager kernels read through views. They are named at the launch and not kept, so
             that the step record alone decides how long they live (R12).
+        around: marks the metadata preparation in the graph as a range, when it is captured and when it runs eagerly.
     """
 
     def __init__(
@@ -37,12 +39,16 @@ class ForwardKernels:
         backend: AttentionBackend,
         batch: ForwardBatch,
         step_reads: tuple[Access, ...] = (),
+        *,
+        around: Around | None = None,
     ) -> None:
         self._device = device
         self._model = model
         self._backend = backend
         self._batch = batch
         self._step_reads = step_reads
+        prepare = partial(backend.init_forward_metadata_in_graph, batch)
+        self._prepare_metadata = prepare if around is None else around("in_graph_metadata", prepare)
 
     def parts(self, after_metadata: Callable[[], None], *, breakable: bool) -> list[Part]:
         """The forward from in-graph metadata on. The metadata outside the graph must be prepared already.
@@ -54,7 +60,7 @@ class ForwardKernels:
         lanes = self._backend.lanes(self._batch)
 
         def begin() -> None:
-            self._backend.init_forward_metadata_in_graph(self._batch)
+            self._prepare_metadata()
             after_metadata()
             for _, part in lanes:
                 self._embed(part)

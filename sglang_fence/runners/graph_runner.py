@@ -92,6 +92,10 @@ class GraphRunner:
         self._causal = causal
         self._graphs: dict[int, Captured] = {}
         self._planted: Marker | None = None
+        probe = runner.probe
+        self._prepare_metadata = probe.around("out_graph_metadata", self._init_metadata)
+        self._replay = probe.around("replay", self._run)
+        self._publish = probe.around("publish", self._publish_read_done)
 
     def capture(self) -> None:
         """Capture every batch size. The device must be idle."""
@@ -110,30 +114,42 @@ class GraphRunner:
         graph, batch = self._graph_for(work.lines) or (None, self._new_batch(work.lines))
         backend = self._replay_attn_backend()
         self._load_batch(batch, work)
-        with self._runner.probe.range("out_graph_metadata"):
-            backend.init_forward_metadata_out_graph(batch)
+        self._prepare_metadata(backend, batch)
         marker = None if graph is None else graph.in_graph_metadata_prep_done
         ends = self._resolve_shared_read_ends(backend, batch.mode, marker)
         if publish and ends is SharedReadEnds.PRE_REPLAY:
-            self._publish_read_done(batch, ends, marker)
+            self._publish(batch, ends, marker)
         return Prepared(graph, batch, backend, ends)
 
     def launch(self, prepared: Prepared, work: ForwardWork, *, publish: bool = True) -> Activations:
         """Launch what was prepared, eagerly where there is no graph; publish IN_REPLAY, POST_REPLAY or UNKNOWN."""
-        runner, probe = self._runner, self._runner.probe
         graph, batch = prepared.graph, prepared.batch
-        runner.device.host("launch")
-        with probe.range("replay"):
-            if graph is not None:
-                graph.replay()
-            else:
-                step_reads = ((work.inputs, (0,)),)
-                kernels = ForwardKernels(runner.device, runner.model, prepared.backend, batch, step_reads)
-                launch_all(kernels.parts(lambda: None, breakable=False))
+        self._runner.device.host("launch")
+        self._replay(prepared, work)
         if publish and prepared.ends is not SharedReadEnds.PRE_REPLAY:
             marker = None if graph is None else graph.in_graph_metadata_prep_done
-            self._publish_read_done(batch, prepared.ends, marker)
+            self._publish(batch, prepared.ends, marker)
         return batch.acts
+
+    @staticmethod
+    def _init_metadata(backend: AttentionBackend, batch: ForwardBatch) -> None:
+        backend.init_forward_metadata_out_graph(batch)
+
+    def _run(self, prepared: Prepared, work: ForwardWork) -> None:
+        """Enqueue the forward: a replay, or its parts one by one."""
+        if prepared.graph is not None:
+            prepared.graph.replay()
+            return
+        runner, step_reads = self._runner, ((work.inputs, (0,)),)
+        kernels = ForwardKernels(
+            runner.device,
+            runner.model,
+            prepared.backend,
+            prepared.batch,
+            step_reads,
+            around=runner.probe.around,
+        )
+        launch_all(kernels.parts(lambda: None, breakable=False))
 
     def _replay_attn_backend(self) -> AttentionBackend:
         """The backend that replays: both metadata preparation and resolution ask this one (R2)."""
@@ -154,21 +170,19 @@ class GraphRunner:
 
     def _record_in_graph_metadata_prep_done(self) -> None:
         """Plant the marker, if the stream is capturing: the warm-up runs through here too, and plants nothing (R9)."""
-        with self._runner.probe.range("in_graph_metadata_done"):
-            self._planted = Marker.plant(self._runner.device) or self._planted
+        self._planted = Marker.plant(self._runner.device) or self._planted
 
     def _publish_read_done(self, batch: ForwardBatch, ends: SharedReadEnds, marker: Marker | None) -> None:
         """Publish the phase, always (R5). The caller chose the moment that ``ends`` asks for."""
         publisher = self._runner.publisher
-        with self._runner.probe.range("publish"):
-            if ends is SharedReadEnds.PRE_REPLAY:
-                publisher.pre_replay(batch.step, batch.mode)
-            elif ends is SharedReadEnds.IN_REPLAY and marker is not None:
-                publisher.in_replay(batch.step, batch.mode, marker)
-            elif ends is SharedReadEnds.POST_REPLAY:
-                publisher.post_replay(batch.step, batch.mode)
-            else:
-                publisher.unknown(batch.step, batch.mode, FallbackReason.BACKEND_UNKNOWN)
+        if ends is SharedReadEnds.PRE_REPLAY:
+            publisher.pre_replay(batch.step, batch.mode)
+        elif ends is SharedReadEnds.IN_REPLAY and marker is not None:
+            publisher.in_replay(batch.step, batch.mode, marker)
+        elif ends is SharedReadEnds.POST_REPLAY:
+            publisher.post_replay(batch.step, batch.mode)
+        else:
+            publisher.unknown(batch.step, batch.mode, FallbackReason.BACKEND_UNKNOWN)
 
     def _graph_for(self, lines: int) -> Captured | None:
         index = bisect_left(self._capture_bs, lines)
@@ -195,13 +209,16 @@ class GraphRunner:
         backend.init_forward_metadata_out_graph(batch, in_capture=True)
         one_graph = batch.mode.is_target_verify() and backend.verifies_in_one_graph
         breakable = self._kind == "breakable" and not one_graph
-        kernels = ForwardKernels(runner.device, runner.model, backend, batch)
+        kernels = ForwardKernels(runner.device, runner.model, backend, batch, around=runner.probe.around)
         parts = kernels.parts(self._record_in_graph_metadata_prep_done, breakable=breakable)
         launch_all(parts)  # warm-up: libraries choose their kernels outside the capture
         runner.device.synchronize()
         self._planted = None
         kind = BreakableGraph if breakable else FullGraph
-        return kind(runner.device, self._graph_name(size), parts, lambda: self._planted), batch
+        with runner.probe.range("capture"):
+            graph = kind(runner.device, self._graph_name(size), parts, lambda: self._planted)
+        graph.observe(runner.probe.around)
+        return graph, batch
 
     def _new_batch(self, size: int, *, static: bool = False) -> ForwardBatch:
         def zeros(count: int) -> torch.Tensor:

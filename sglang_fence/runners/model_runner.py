@@ -96,9 +96,10 @@ class ModelRunner:
         """Resolve ``backend``'s declaration for ``mode`` against the graph about to replay, and tell the probe."""
         declared = backend.shared_read_ends(mode)
         resolution = resolve(declared, marker)
-        self.probe.resolved(
-            Phase(mode, self.role, backend.name, declared, resolution.ends, resolution.downgrade),
-        )
+        if self.probe.on:
+            self.probe.resolved(
+                Phase(mode, self.role, backend.name, declared, resolution.ends, resolution.downgrade),
+            )
         return resolution
 
     def log_prefill_engaged(self, backend: AttentionBackend) -> None:

@@ -17,6 +17,7 @@ from sglang_fence.runners.prefill_publication import maybe_publish_prefill_share
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from sglang_fence.attention.base import AttentionBackend
     from sglang_fence.graphs.parts import CapturedForward
     from sglang_fence.models.served import Activations
     from sglang_fence.runners.model_runner import ModelRunner
@@ -40,6 +41,11 @@ class PrefillRunner:
         self._kind = graph
         self._capture_tokens = sorted(capture_tokens)
         self._graphs: dict[int, tuple[CapturedForward, ForwardBatch]] = {}
+        probe = runner.probe
+        self._execute = probe.around("prefill", self._execute_batch)
+        self._prepare_metadata = probe.around("out_graph_metadata", self._init_metadata)
+        self._publish = probe.around("publish", maybe_publish_prefill_shared_read_done)
+        self._replay = probe.around("replay", self._run)
 
     def capture(self) -> None:
         """Capture every token count, the largest first. The device must be idle."""
@@ -62,25 +68,41 @@ class PrefillRunner:
 
         Its read end is published after its metadata is prepared, before anything else is launched (R8).
         """
-        runner, probe = self._runner, self._runner.probe
+        return self._execute(work, prepare)
+
+    def _execute_batch(self, work: ForwardWork, prepare: Callable[[ForwardBatch], None] | None) -> ForwardBatch:
+        runner = self._runner
         backend = runner.attn_backend
         graph, batch = self._batch_for(work)
         self._load_batch(batch, work)
         if prepare is not None:
             prepare(batch)
-        with probe.range("out_graph_metadata"):
-            backend.init_forward_metadata_out_graph(batch)
+        self._prepare_metadata(backend, batch)
         ends = runner.resolve_shared_read_ends(backend, batch.mode, None).ends
-        with probe.range("publish"):
-            maybe_publish_prefill_shared_read_done(runner, backend, batch, ends)
+        self._publish(runner, backend, batch, ends)
         runner.device.host("launch")
-        with probe.range("replay"):
-            if graph is not None:
-                graph.replay()
-            else:
-                kernels = ForwardKernels(runner.device, runner.model, backend, batch, ((work.inputs, (0,)),))
-                launch_all(kernels.parts(lambda: None, breakable=False))
+        self._replay(graph, backend, batch, work)
         return batch
+
+    @staticmethod
+    def _init_metadata(backend: AttentionBackend, batch: ForwardBatch) -> None:
+        backend.init_forward_metadata_out_graph(batch)
+
+    def _run(
+        self,
+        graph: CapturedForward | None,
+        backend: AttentionBackend,
+        batch: ForwardBatch,
+        work: ForwardWork,
+    ) -> None:
+        """Enqueue the forward: a replay, or its parts one by one."""
+        if graph is not None:
+            graph.replay()
+            return
+        runner, step_reads = self._runner, ((work.inputs, (0,)),)
+        around = runner.probe.around
+        kernels = ForwardKernels(runner.device, runner.model, backend, batch, step_reads, around=around)
+        launch_all(kernels.parts(lambda: None, breakable=False))
 
     def _batch_for(self, work: ForwardWork) -> tuple[CapturedForward | None, ForwardBatch]:
         if work.lines <= GRAPH_LINES:
@@ -95,12 +117,15 @@ class PrefillRunner:
         backend = runner.attn_backend
         batch = self._new_batch(GRAPH_LINES + 1, tokens, static=True)
         backend.init_forward_metadata_out_graph(batch, in_capture=True)
-        kernels = ForwardKernels(runner.device, runner.model, backend, batch)
+        kernels = ForwardKernels(runner.device, runner.model, backend, batch, around=runner.probe.around)
         parts = kernels.parts(lambda: None, breakable=self._kind == "breakable")
         launch_all(parts)  # warm-up: libraries choose their kernels outside the capture
         runner.device.synchronize()
         kind = BreakableGraph if self._kind == "breakable" else FullGraph
-        return kind(runner.device, f"extend_t{tokens}", parts, lambda: None), batch
+        with runner.probe.range("capture"):
+            graph = kind(runner.device, f"extend_t{tokens}", parts, lambda: None)
+        graph.observe(runner.probe.around)
+        return graph, batch
 
     def _new_batch(self, lines: int, tokens: int, *, static: bool = False) -> ForwardBatch:
         def zeros(count: int) -> torch.Tensor:

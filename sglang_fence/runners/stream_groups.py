@@ -55,6 +55,11 @@ class StreamGroups:
         """Every decode stream."""
         return tuple(group.stream for group in self._groups)
 
+    @property
+    def members(self) -> tuple[AttentionBackend, ...]:
+        """Every group's backend."""
+        return tuple(group.member for group in self._groups)
+
     def __len__(self) -> int:
         return len(self._groups)
 

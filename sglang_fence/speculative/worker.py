@@ -46,6 +46,10 @@ class SpeculativeWorker(ABC):
             width=self.state.width,
         )
         self.prefill = PrefillRunner(target, context.graph, context.prefill_tokens)
+        probe = target.probe
+        self._draft = probe.around("draft", self.draft)
+        self._verify = probe.around("target_verify", self.verify.execute)
+        self._extend = probe.around("draft_extend", self.draft_extend)
         self.staged = False
         """Whether the step just launched read all that its draft-extend needs before verification."""
 
@@ -117,14 +121,10 @@ class SpeculativeWorker(ABC):
         self.state.begin(work, batch.acts, batch.last_tokens, outbox)
 
     def _run_round(self, work: ForwardWork, outbox: Outbox) -> None:
-        probe = self.target.probe
         self.staged = self.stage(work)
-        with probe.range("draft"):
-            self.draft(work)
-        with probe.range("target_verify"):
-            verified = self.verify.execute(work)
-        with probe.range("draft_extend"):
-            self.draft_extend(work, verified)
+        self._draft(work)
+        verified = self._verify(work)
+        self._extend(work, verified)
         self.state.accept(work, verified, outbox)
         self.after_accept(work, outbox)
 

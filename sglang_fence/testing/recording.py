@@ -9,8 +9,7 @@ from sglang_fence.observe.observer import Observer
 from sglang_fence.testing.records import FrozenStepRecord
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
+    from sglang_fence.observe.ledger import Facts
     from sglang_fence.observe.record import StepRecord
     from sglang_fence.observe.trace import StepTrace
 
@@ -20,7 +19,7 @@ class Call(NamedTuple):
 
     hook: str
     arguments: tuple[object, ...]
-    """As the hook got them; a step record as a :class:`~.records.FrozenStepRecord`, a configuration as a dict."""
+    """As the hook got them; a step record as a :class:`~.records.FrozenStepRecord`."""
 
 
 class RecordingObserver(Observer):
@@ -43,9 +42,9 @@ class RecordingObserver(Observer):
 
     # ------------------------------------------------------------------------------------------------------- hooks
 
-    def run_started(self, config: Mapping[str, object]) -> None:
+    def run_started(self, facts: Facts) -> None:
         """Keep it."""
-        self._keep("run_started", dict(config))
+        self._keep("run_started", facts)
 
     def step_started(self, step: int) -> None:
         """Keep it."""

@@ -36,6 +36,7 @@ BOTH = Switches(enable_war_barrier=True, force_coarse_war_barrier=True)
 STREAMS = "simulated has asynchronous streams"
 NO_STREAMS = "simulated has no asynchronous streams"
 SWITCH = "SGLANG_ENABLE_WAR_BARRIER"
+CAUSES = {STREAMS: "asynchronous_device", NO_STREAMS: "synchronous_device", SWITCH: "switch"}
 
 TABLE = [
     (ASYNC, NONE, None, True, False, STREAMS),
@@ -64,7 +65,7 @@ def test_the_table_of_policies(
     forced: bool,
     why: str,
 ) -> None:
-    assert FencePolicy.decide(device, switches, fence) == FencePolicy(enabled, forced, why)
+    assert FencePolicy.decide(device, switches, fence) == FencePolicy(enabled, forced, why, CAUSES.get(why, "flag"))
 
 
 class Reader:

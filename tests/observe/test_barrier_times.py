@@ -9,11 +9,12 @@ import pytest
 from sglang_fence.contract import FallbackReason, ForwardMode, SharedReadEnds
 from sglang_fence.device.simulated.costs import CostTable
 from sglang_fence.device.simulated.device import SimulatedDevice
+from sglang_fence.engine.observation import make_probe
 from sglang_fence.fence.barrier import FencePolicy, WarBarrier
 from sglang_fence.fence.events import EventPool
 from sglang_fence.fence.publication import Mailbox, ReadDone
-from sglang_fence.observe.observer import Observer, Observers
-from sglang_fence.observe.probe import StepProbe
+from sglang_fence.observe.observer import Observer
+from sglang_fence.observe.sampling import Sampling
 
 if TYPE_CHECKING:
     from sglang_fence.observe.record import StepRecord
@@ -54,10 +55,11 @@ def test_a_slow_barrier_takes_nothing_off_the_slack(ends: SharedReadEnds, times:
     device = SimulatedDevice(CostTable(kernels={"read": 10, "compute": 100}, host={"barrier": 60}))
     forward, schedule = device.Stream("forward"), device.Stream("schedule")
     heard, pool = Times(), EventPool(device)
-    probe = StepProbe(Observers([heard]), device, (forward, schedule, device.Stream("observer")))
+    probe = make_probe(device, [heard], Sampling(timing_every=1), forward, schedule)
     policy = FencePolicy(enabled=True, forced_coarse=False, why="test")
     mailbox, event = Mailbox(pool), device.Event()
     probe.step_started(0, DECODE, "native", 1, 1)
+    probe.forward_started(forward)
     with device.stream(forward):
         device.launch("read", lambda: None)
         event.record()
@@ -68,5 +70,5 @@ def test_a_slow_barrier_takes_nothing_off_the_slack(ends: SharedReadEnds, times:
         mailbox.put(ReadDone(0, DECODE, ends, event, None))
     WarBarrier(device, schedule, policy, pool, probe).apply(0, Reader(mailbox), forward)
     device.synchronize()
-    probe.drain()
+    probe.idle()
     assert heard.seen == [times]

@@ -15,11 +15,10 @@ from sglang_fence.engine.options import EngineOptions
 from sglang_fence.engine.requests import Request, SamplingParams
 from sglang_fence.models.loading import ModelOptions
 from sglang_fence.observe.observer import HOOKS, Observer
-from sglang_fence.observe.probe import StepProbe
+from sglang_fence.observe.sampling import Sampling
 
 if TYPE_CHECKING:
     from sglang_fence.device.simulated.accesses import Hazard
-    from sglang_fence.observe.observer import Observers
 
 Outcome = tuple[float, list["Hazard"], int, list[list[int]]]
 
@@ -42,15 +41,11 @@ for _hook in HOOKS:
     setattr(Listener, _hook, _listen(_hook))
 
 
-def untimed(observers: Observers, *_: object) -> StepProbe:
-    """Make a probe that asks the device for nothing."""
-    return StepProbe(observers)
-
-
 def serve(costs: CostTable, observers: list[Observer], **changes: Any) -> Outcome:  # noqa: ANN401 - any option
     device = SimulatedDevice(costs)
     model = ModelOptions(context_len=64, sliding_window=8)
-    engine = Engine(device, EngineOptions(model=model, max_running=3, chunk=32, page_size=4, **changes), observers)
+    options = EngineOptions(model=model, max_running=3, chunk=32, page_size=4, **changes)
+    engine = Engine(device, options, observers, sampling=Sampling(timing_every=1, trace_ratio=0.5, trace_coarse=True))
     requests = [Request(index, [5, 6, 7, 8, index], SamplingParams(max_new_tokens=9)) for index in range(4)]
     for request in requests:
         engine.check(request)
@@ -65,9 +60,7 @@ def serve(costs: CostTable, observers: list[Observer], **changes: Any) -> Outcom
 def test_watching_a_run_changes_neither_its_times_nor_its_hazards(fence: str, graph: str, seed: int) -> None:
     listener = Listener()
     watched = serve(CostTable.random(seed), [listener], fence=fence, graph=graph)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("sglang_fence.engine.engine.StepProbe", untimed)
-        alone = serve(CostTable.random(seed), [], fence=fence, graph=graph)
+    alone = serve(CostTable.random(seed), [], fence=fence, graph=graph)
     assert watched == alone
     assert bool(watched[1]) == (fence == "off")
-    assert listener.heard >= {"step_started", "range_started", "range_ended", "barrier_applied", "step_finished"}
+    assert listener.heard >= set(HOOKS) - {"run_ended"}

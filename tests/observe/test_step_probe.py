@@ -11,9 +11,11 @@ import pytest
 from sglang_fence.contract import FallbackReason, FenceKind, ForwardMode, SharedReadEnds
 from sglang_fence.device.simulated.costs import CostTable
 from sglang_fence.device.simulated.device import SimulatedDevice
+from sglang_fence.engine.observation import make_probe
 from sglang_fence.observe.observer import Observer, Observers
 from sglang_fence.observe.probe import DRAIN_LIMIT, IN_FLIGHT, StepProbe
 from sglang_fence.observe.record import Phase
+from sglang_fence.observe.sampling import Sampling
 
 if TYPE_CHECKING:
     from sglang_fence.device.simulated.streams import SimulatedEvent
@@ -26,7 +28,7 @@ class Verdict:
 
     kind: FenceKind = FenceKind.FINE
     reason: FallbackReason | None = None
-    ends: SharedReadEnds = SharedReadEnds.IN_REPLAY
+    published: tuple[SharedReadEnds, int] | None = (SharedReadEnds.IN_REPLAY, 7)
 
 
 @dataclass(frozen=True)
@@ -64,13 +66,13 @@ class Keeper(Observer):
 
 
 class CountingDevice(SimulatedDevice):
-    """Counts the events that it makes."""
+    """Counts the timing events that it makes."""
 
     made = 0
 
-    def Event(self, *, enable_timing: bool = False, external: bool = False) -> SimulatedEvent:  # noqa: N802 - protocol's
+    def timed_event(self) -> SimulatedEvent:
         self.made += 1
-        return super().Event(enable_timing=enable_timing, external=external)
+        return super().timed_event()
 
 
 class Rig:
@@ -81,11 +83,11 @@ class Rig:
         self.device = CountingDevice(costs)
         self.forward, self.schedule = self.device.Stream("forward"), self.device.Stream("schedule")
         self.keeper = Keeper()
-        streams = (self.forward, self.schedule, self.device.Stream("observer"))
-        self.probe = StepProbe(Observers([self.keeper]), self.device, streams)
+        self.probe = make_probe(self.device, [self.keeper], Sampling(timing_every=1), self.forward, self.schedule)
 
     def step(self, step: int, kind: FenceKind = FenceKind.FINE) -> None:
         self.probe.step_started(step, ForwardMode.DECODE, "native", 1, 1)
+        self.probe.forward_started(self.forward)
         event = self.device.Event()
         with self.device.stream(self.forward):
             self.device.launch("read", lambda: None)
@@ -95,8 +97,9 @@ class Rig:
         if kind is FenceKind.ABSENT:
             self.probe.no_barrier()
             return
+        self.probe.reads_end(Verdict(kind), event if kind is FenceKind.FINE else None, self.forward)
         self.device.host("barrier")
-        self.probe.before_wait(event if kind is FenceKind.FINE else None)
+        self.probe.before_wait()
         if kind is FenceKind.FINE:
             self.schedule.wait_event(event)
         elif kind is FenceKind.COARSE:
@@ -123,7 +126,7 @@ TIMES = {
 def test_slack_and_wait_are_exact(kind: FenceKind, rig: Rig) -> None:
     rig.step(0, kind)
     rig.device.synchronize()
-    assert rig.probe.drain() == 1
+    rig.probe.idle()
     assert rig.keeper.finished == [Finished(0, kind, *TIMES[kind])]
     assert rig.keeper.applied == ([] if kind is FenceKind.ABSENT else [0])
 
@@ -148,7 +151,8 @@ def test_the_moment_of_a_marker_is_its_own_though_the_next_step_records_it_again
         rig.probe.step_started(step, ForwardMode.DECODE, "native", 1, 1)
         with rig.device.stream(rig.forward):
             graph.replay()
-        rig.probe.before_wait(marker)
+        rig.probe.reads_end(Verdict(), marker, rig.forward)
+        rig.probe.before_wait()
         rig.schedule.wait_event(marker)
         rig.probe.after_wait(Verdict())
     rig.device.synchronize()
@@ -193,17 +197,18 @@ def test_records_and_timers_are_reused_and_none_is_ever_added(rig: Rig) -> None:
         rig.probe.drain()
     assert rig.keeper.steps == list(range(5 * IN_FLIGHT))
     assert len({id(record) for record in rig.keeper.records}) == IN_FLIGHT
-    assert rig.device.made == made + 5 * IN_FLIGHT  # one a step, the test's own
+    assert rig.device.made == made
     assert rig.probe.unresolved == 0
 
 
 def test_a_reused_record_starts_anew(rig: Rig) -> None:
-    rig.probe._free = deque([rig.probe._free[0]])
+    free = rig.probe._reader._free
+    rig.probe._reader._free = deque([free[0]])
     rig.step(0)
     ends = SharedReadEnds.IN_REPLAY, SharedReadEnds.POST_REPLAY
     rig.probe.resolved(Phase(ForwardMode.DECODE, "target", "native", *ends, "no_marker"))
     rig.device.synchronize()
-    rig.probe.drain()
+    rig.probe.idle()
     rig.probe.step_started(1, ForwardMode.EXTEND, "other", 3, 12)
     record = rig.probe._record
     assert record is rig.keeper.records[0]
@@ -216,19 +221,21 @@ def test_a_reused_record_starts_anew(rig: Rig) -> None:
     )
     assert not record.phases
     assert (record.fence, record.reason, record.downgrade) == (FenceKind.ABSENT, None, None)
-    assert (record.slack_us, record.wait_us, record.timed) == (None, None, False)
+    assert (record.slack_us, record.wait_us, record.forward_us, record.finished) == (None, None, None, False)
     assert (record.declared, record.resolved) == (SharedReadEnds.UNKNOWN, SharedReadEnds.UNKNOWN)
 
 
 def test_with_more_steps_in_flight_than_records_the_oldest_is_given_up_and_counted(rig: Rig) -> None:
     for step in range(IN_FLIGHT + 3):
         rig.step(step)
-    assert rig.probe.unresolved == 3
-    assert rig.keeper.finished == [Finished(step, FenceKind.FINE, None, None) for step in range(3)]
+    # A record is free again once its successor is over, so one more is given up than there are too many.
+    assert rig.probe.unresolved == 4
+    assert rig.probe.health.unresolved == {"in_flight": 4}
+    assert rig.keeper.finished == [Finished(step, FenceKind.FINE, None, None) for step in range(4)]
     rig.device.synchronize()
     rig.probe.close()
     assert rig.keeper.steps == list(range(IN_FLIGHT + 3))
-    assert {one.slack_us for one in rig.keeper.finished[3:]} == {100.0}
+    assert {one.slack_us for one in rig.keeper.finished[4:]} == {100.0}
 
 
 def test_closing_reads_all_that_is_left_and_ends_the_run_once(rig: Rig) -> None:
@@ -250,9 +257,12 @@ def test_what_cannot_be_read_at_the_end_is_unresolved(rig: Rig) -> None:
 def test_a_probe_without_a_device_has_no_times_and_misses_nothing_else() -> None:
     keeper = Keeper()
     probe = StepProbe(Observers([keeper]))
+    verdict = Verdict(FenceKind.COARSE, FallbackReason.FORCED)
     probe.step_started(0, ForwardMode.DECODE, "native", 1, 1)
-    probe.before_wait(None)
-    probe.after_wait(Verdict(FenceKind.COARSE, FallbackReason.FORCED))
+    probe.forward_started(object())
+    probe.reads_end(verdict, None, object())
+    probe.before_wait()
+    probe.after_wait(verdict)
     assert probe.drain() == 1
     assert keeper.finished == [Finished(0, FenceKind.COARSE, None, None)]
     assert keeper.records[0].reason is FallbackReason.FORCED

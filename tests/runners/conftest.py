@@ -18,7 +18,7 @@ from sglang_fence.fence.publication import Mailbox
 from sglang_fence.memory.kv_pool import PagedKV
 from sglang_fence.memory.request_pool import ReqToTokenPool, RowUpdates
 from sglang_fence.models.loading import ModelOptions, load_model
-from sglang_fence.observe.observer import Observers
+from sglang_fence.observe.observer import Observer, Observers
 from sglang_fence.observe.probe import StepProbe
 from sglang_fence.runners.decode import DecodeRunner
 from sglang_fence.runners.model_runner import FenceSettings, ModelRunner
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from sglang_fence.contract import SharedReadEnds
     from sglang_fence.device.protocol import Access, Stream
     from sglang_fence.fence.publication import ReadDone
-    from sglang_fence.observe.record import Phase
+    from sglang_fence.observe.record import Phase, StepRecord
 
 PAGE_SIZE = 4
 FINE = FencePolicy(enabled=True, forced_coarse=False, why="test")
@@ -106,11 +106,18 @@ class TracedMailbox(Mailbox):
         super().put(done)
 
 
+class Listener(Observer):
+    """Hears of finished steps, so that the probe is on."""
+
+    def step_finished(self, record: StepRecord) -> None:
+        pass
+
+
 class Resolutions(StepProbe):
     """A probe that keeps what was resolved."""
 
     def __init__(self) -> None:
-        super().__init__(Observers())
+        super().__init__(Observers([Listener()]))
         self.seen: list[tuple[SharedReadEnds, SharedReadEnds, str | None]] = []
 
     def resolved(self, phase: Phase) -> None:

@@ -12,8 +12,9 @@ from sglang_fence.device.simulated.core import Core
 from sglang_fence.device.simulated.costs import CostTable
 from sglang_fence.device.simulated.graphs import Capture, LaunchNode, SimulatedGraph
 from sglang_fence.device.simulated.streams import SimulatedEvent, SimulatedStream
-from sglang_fence.device.simulated.timeline import to_us
+from sglang_fence.device.simulated.timeline import PS_PER_US, to_us
 from sglang_fence.errors import CaptureError
+from sglang_fence.observe.device_times import Offsets
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from sglang_fence.device.simulated.accesses import Hazard
     from sglang_fence.device.simulated.graphs import DeclaredRows
     from sglang_fence.device.simulated.ordering import Ordering
+
+PS_PER_NS = PS_PER_US // 1000
 
 _CPU = torch.device("cpu")
 
@@ -102,6 +105,31 @@ class SimulatedDevice:
     def Stream(self, name: str, *, priority: int = 0) -> SimulatedStream:  # noqa: ARG002, N802 - protocol's
         """Make a stream. A name that is taken gets a number: ``forward``, ``forward_2``. Priorities have no effect."""
         return SimulatedStream(self._core, self._core.timeline.add_lane(_unique(name, self._stream_names)))
+
+    def observer_stream(self, name: str) -> SimulatedStream:
+        """Make a stream for observing: one like any other."""
+        return self.Stream(name)
+
+    def timed_event(self) -> SimulatedEvent:
+        """Make a timing event for observing."""
+        return SimulatedEvent(self._core, timed=True, external=False)
+
+    def host_ns(self) -> int:
+        """Virtual time."""
+        return self._core.timeline.now // PS_PER_NS
+
+    def is_capturing(self) -> bool:
+        """Whether any stream captures."""
+        return self._core.capture is not None
+
+    def calibrate(
+        self,
+        forward: protocol.Stream,  # noqa: ARG002 - nothing has to be measured
+        schedule: protocol.Stream,  # noqa: ARG002 - as above
+        observer: protocol.ObserverStream,  # noqa: ARG002 - as above
+    ) -> Offsets:
+        """Nothing is late here."""
+        return Offsets()
 
     def Graph(self, name: str) -> SimulatedGraph:  # noqa: N802 - protocol's
         """Make an empty graph. A name that is taken gets a number."""

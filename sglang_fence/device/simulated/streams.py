@@ -91,6 +91,17 @@ class SimulatedEvent:
         start, end = self._moment(), self._core.own_event(end_event)._moment()  # noqa: SLF001 - of this very class
         return (end - start) / _PS_PER_MS
 
+    def elapsed_us(self, end_event: SimulatedEvent, /) -> float | None:
+        """Return the µs to ``end_event``'s record; None while one of them isn't complete by the host's time.
+
+        Raises:
+            RuntimeError: one of them lacks timing, or was never recorded.
+        """
+        now = self._core.timeline.now
+        if any(event.bound is not None and event.bound.time > now for event in (self, end_event)):
+            return None
+        return self.elapsed_time(end_event) * 1e3
+
     def belongs_to(self, core: Core) -> bool:
         """Whether the event was made by the device with this core."""
         return self._core is core

@@ -1,0 +1,58 @@
+"""Which steps are timed and which are traced, decided before anything of the step is written down."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from random import Random
+
+from sglang_fence.errors import ConfigError
+
+DEFAULT_TIMING_EVERY = 16
+"""Device times are taken on each so-many-th step; chosen by measurement, see ``docs/observing.md``."""
+
+_SEED = 20_240_229  # the same steps in every run of one command
+
+
+@dataclass(slots=True)
+class Sampling:
+    """May be changed while serving; the next step goes by it."""
+
+    timing_every: int = DEFAULT_TIMING_EVERY
+    """Take device times on each so-many-th step; 0: on none."""
+    trace_ratio: float = 0.0
+    """Share of steps that are traced. A traced step is timed."""
+    trace_coarse: bool = False
+    """Whether every coarse step is traced beside them."""
+
+    def __post_init__(self) -> None:
+        if self.timing_every < 0:
+            msg = f"--timing-every {self.timing_every}: give 1 for each step, 16 for each sixteenth, 0 for none"
+            raise ConfigError(msg)
+        if not 0.0 <= self.trace_ratio <= 1.0:
+            msg = f"--trace-ratio {self.trace_ratio}: give a share of steps, 0 to 1"
+            raise ConfigError(msg)
+
+    @property
+    def traces(self) -> bool:
+        """Whether any step may be traced."""
+        return self.trace_ratio > 0.0 or self.trace_coarse
+
+
+class Sampler:
+    """Decides, step by step."""
+
+    __slots__ = ("_random", "sampling")
+
+    def __init__(self, sampling: Sampling) -> None:
+        self.sampling = sampling
+        self._random = Random(_SEED).random  # noqa: S311 - no secret
+
+    def traces(self) -> bool:
+        """Whether the next step is traced. Ask once a step."""
+        ratio = self.sampling.trace_ratio
+        return ratio > 0.0 and (ratio >= 1.0 or self._random() < ratio)
+
+    def times(self, step: int) -> bool:
+        """Whether ``step`` is timed, traced or not."""
+        every = self.sampling.timing_every
+        return every > 0 and step % every == 0
