@@ -12,6 +12,7 @@ import typer
 from rich.console import Console
 
 from sglang_fence.cli.files import check_writable, write
+from sglang_fence.cli.observing import ObserveOptions, observing
 from sglang_fence.cli.progress import serving
 from sglang_fence.cli.run_report import Outcome, print_report
 from sglang_fence.device import open_device
@@ -31,7 +32,6 @@ from sglang_fence.engine.requests import Request, SamplingParams
 from sglang_fence.environ import Switches
 from sglang_fence.errors import ConfigError, PromptError
 from sglang_fence.models.loading import EMBEDDED, ModelOptions
-from sglang_fence.observe.summary import Summary
 
 BUILT_IN_REQUESTS = 32
 
@@ -104,6 +104,21 @@ def run(  # noqa: PLR0913 - a command line has as many options as its users need
     costs: Annotated[Path | None, typer.Option(help="Cost table of the simulated device, JSON.")] = None,
     check_hazards: Annotated[bool, typer.Option(help="Check the order of shared accesses (simulated device).")] = True,
     seed: Annotated[int, typer.Option(min=0, max=MAX_SEED, help="Of sampling and of the built-in prompts.")] = 0,
+    observe: Annotated[bool, typer.Option(help="Observe each step; off, nothing is counted.")] = True,
+    timing_every: Annotated[
+        int | None, typer.Option(help="Device times on each so-many-th step, 0: none; 16, in virtual time 1.")
+    ] = None,
+    metrics_port: Annotated[int | None, typer.Option(help="Serve /metrics on this loopback port; 0: any.")] = None,
+    hold: Annotated[float | None, typer.Option(help="Go on serving metrics for so many seconds afterwards.")] = None,
+    otlp: Annotated[
+        str | None, typer.Option(help="Send traces to this collector, URL; env: as the OTEL_* variables say.")
+    ] = None,
+    trace_ratio: Annotated[
+        float | None, typer.Option(help="Share of steps to trace; 0.01 for --otlp, 1 for --perfetto.")
+    ] = None,
+    trace_coarse: Annotated[bool, typer.Option("--trace-coarse", help="Trace every coarse step beside them.")] = False,
+    nvtx: Annotated[bool, typer.Option("--nvtx", help="Mark the phases of each step for Nsight Systems.")] = False,
+    perfetto: Annotated[Path | None, typer.Option(help="Write the run as a Perfetto trace.")] = None,
     output: Annotated[Path | None, typer.Option(help="Write a line of JSON a request, in the order given.")] = None,
     json_file: Annotated[Path | None, typer.Option("--json", help="Write what the fence did, as JSON.")] = None,
 ) -> None:
@@ -113,7 +128,19 @@ def run(  # noqa: PLR0913 - a command line has as many options as its users need
     """
     defaults = _sampling(max_new_tokens, temperature, top_p, seed, stop or [])
     check_writable(output, json_file)
-    _check_apart({"--prompts": prompts, "--output": output, "--json": json_file, "--costs": costs})
+    files = {"--prompts": prompts, "--output": output, "--json": json_file, "--costs": costs, "--perfetto": perfetto}
+    _check_apart(files)
+    observe_options = ObserveOptions(
+        observe=observe,
+        timing_every=timing_every,
+        trace_ratio=trace_ratio,
+        trace_coarse=trace_coarse,
+        metrics_port=metrics_port,
+        hold=hold,
+        otlp=otlp,
+        nvtx=nvtx,
+        perfetto=perfetto,
+    )
     lines = _lines(prompts, requests, seed, defaults)
     options = EngineOptions(
         model=ModelOptions(model, dtype.value, sliding_window, context_length),
@@ -131,8 +158,10 @@ def run(  # noqa: PLR0913 - a command line has as many options as its users need
         prefix_cache=prefix_cache,
         switches=Switches.from_environ(),
     )
-    summary = Summary()
-    engine = Engine(open_device(device.value, costs, check_hazards=check_hazards), options, [summary])
+    opened = open_device(device.value, costs, check_hazards=check_hazards)
+    watching = observing(observe_options, virtual=opened.virtual_seconds() is not None)
+    engine = Engine(opened, options, watching.observers, sampling=watching.sampling)
+    watching.announce()
     asked = [to_request(line, engine.model.tokenizer, defaults) for line in lines]
     for request in asked:
         if not request.finished:
@@ -149,11 +178,13 @@ def run(  # noqa: PLR0913 - a command line has as many options as its users need
     with serving(len(asked) - len(failed)) as on_finish:
         scheduler = engine.serve(asked, on_finish)
         engine.close()
-    outcome = Outcome.of(engine, scheduler, summary, asked, time.perf_counter() - started)
+    outcome = Outcome.of(engine, scheduler, watching.summary, asked, time.perf_counter() - started)
     _write_lines(output, asked)
     if json_file is not None:
         write(json_file, json.dumps(outcome.to_json(), indent=2) + "\n")
     print_report(outcome, Console())
+    watching.hold(hold)
+    watching.close()
     raise typer.Exit(1 if outcome.hazards else 0)
 
 

@@ -100,8 +100,11 @@ class Outcome:
             "fence": {kind.value: total.fence[kind.value] for kind in FenceKind},
             "reasons": dict(total.reasons),
             "modes": {mode: _mode_json(one) for mode, one in self.summary.by_mode().items()},
-            "phases": [_phase_json(step, phase, count) for (step, phase), count in self.summary.phases.items()],
+            "phases": [
+                _phase_json(step, phase, count) for (step, phase), count in self.summary.phases_by_mode().items()
+            ],
             "downgrades": dict(total.downgrades),
+            "lost_us": round(total.lost_us, 3),
             "slack_us": percentiles(total.slack_us),
             "wait_us": percentiles(total.wait_us),
             "unresolved": self.unresolved,
@@ -131,6 +134,7 @@ def _mode_json(mode: ModeSummary) -> dict[str, Any]:
         "fence": dict(mode.fence),
         "reasons": dict(mode.reasons),
         "downgrades": dict(mode.downgrades),
+        "lost_us": round(mode.lost_us, 3),
         "slack_us": percentiles(mode.slack_us),
         "wait_us": percentiles(mode.wait_us),
     }
@@ -145,7 +149,7 @@ def print_report(outcome: Outcome, console: Console) -> None:
             highlight=False,
         )
     console.print(_table(outcome))
-    if any(phase.role == "draft" for _, phase in outcome.summary.phases):
+    if any(phase.role == "draft" for _, phase in outcome.summary.phases_by_mode()):
         console.print(_phases(outcome))
     rate = "–" if outcome.tokens_per_s is None else f"{outcome.tokens_per_s:,.0f}"
     clock = "virtual time" if outcome.device == "simulated" else "wall time"
@@ -197,7 +201,7 @@ def _phases(outcome: Outcome) -> Table:
     for column in ("step", "phase", "runner\nbackend", "declared\nresolved"):
         table.add_column(column, overflow="fold")
     table.add_column("count", justify="right")
-    for (step, phase), count in outcome.summary.phases.items():
+    for (step, phase), count in outcome.summary.phases_by_mode().items():
         ends = f"{phase.declared.name}\n{phase.resolved.name}"
         table.add_row(step, phase.mode.value, f"{phase.role}\n{phase.backend}", ends, str(count))
     return table

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from sglang_fence.observe.marks import Mark
     from sglang_fence.observe.record import StepRecord
 
+_BEHIND_RESOLUTION = frozenset({"in_graph_metadata", "publish", "replay", "segment", "eager_segment"})
+"""Ranges that begin behind the resolution of their phase; all others begin before it."""
+
 
 def assemble(
     record: StepRecord,
@@ -25,7 +28,7 @@ def assemble(
     clock: DeviceClock,
 ) -> StepTrace:
     """Put a sampled step together. Its spans are in order of their start, the outer one first."""
-    spans = _host_spans(marks, clock) + _forward_spans(marks, moments, record, clock)
+    spans = _host_spans(marks, record, clock) + _forward_spans(marks, moments, record, clock)
     released_ns = None
     if moments.wait is not None and record.fence in {FenceKind.FINE, FenceKind.COARSE}:
         released = moments.released if record.fence is FenceKind.FINE else moments.end
@@ -66,13 +69,14 @@ def assemble(
     )
 
 
-def _host_spans(marks: Iterable[Mark], clock: DeviceClock) -> list[SpanTimes]:
+def _host_spans(marks: Iterable[Mark], record: StepRecord, clock: DeviceClock) -> list[SpanTimes]:
     return [
         SpanTimes(
             mark.name,
             Track.HOST,
             clock.wall_of_host(mark.start_ns),
             clock.wall_of_host(mark.end_ns),
+            _phase_of(mark, record) if mark.name == "publish" else None,
         )
         for mark in marks
         if mark.name in ON_HOST
@@ -98,7 +102,8 @@ def _forward_spans(
         elif mark.name == "replay":
             replay = mark.device_us
             segments.clear()
-        spans.append(_span(mark.name, Track.FORWARD, clock, *mark.device_us, phase=mark.phase, segment=segment))
+        phase = _phase_of(mark, record)
+        spans.append(_span(mark.name, Track.FORWARD, clock, *mark.device_us, phase=phase, segment=segment))
     if (
         replay is not None
         and record.resolved is SharedReadEnds.IN_REPLAY
@@ -117,6 +122,16 @@ def _forward_spans(
             ),
         )
     return spans
+
+
+def _phase_of(mark: Mark, record: StepRecord) -> int | None:
+    """Which phase a range belongs to: the one resolved last before it began, or the one that it leads to."""
+    phase = mark.phase - 1 if mark.name in _BEHIND_RESOLUTION else mark.phase
+    if not 0 <= phase < len(record.phases):
+        return None
+    if mark.name == "draft" and record.phases[phase].role != "draft":
+        return None  # drafts that no model makes
+    return phase
 
 
 def _span(

@@ -1,18 +1,55 @@
-"""``Summary``: an observer that adds a run up, for the table and the JSON of ``sglang-fence run``."""
+"""``Summary``: a ledger that also keeps samples, for the table and the JSON of ``sglang-fence run``."""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from math import ceil
+from random import Random
 from typing import TYPE_CHECKING
 
-from sglang_fence.observe.observer import Observer
+from sglang_fence.observe.ledger import Ledger
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
+    from sglang_fence.observe.ledger import Cell, StepKind
     from sglang_fence.observe.record import Phase, StepRecord
+
+SAMPLES = 8192
+"""Durations kept of each kind: percentiles are exact up to here, and estimates from a fair sample beyond."""
+
+_SEED = 8192  # the same sample for the same run
+
+
+class Reservoir:
+    """A fair sample of ``most`` values out of however many come: each has the same chance to be in it."""
+
+    __slots__ = ("_most", "_random", "seen", "values")
+
+    def __init__(self, most: int = SAMPLES) -> None:
+        self._most = most
+        self._random = Random(_SEED).randrange  # noqa: S311 - no secret
+        self.seen = 0
+        """How many came."""
+        self.values: list[float] = []
+
+    def add(self, value: float) -> None:
+        """Take one in, or leave it."""
+        self.seen += 1
+        if len(self.values) < self._most:
+            self.values.append(value)
+            return
+        place = self._random(self.seen)
+        if place < self._most:
+            self.values[place] = value
+
+
+def pooled(reservoirs: Iterable[Reservoir]) -> list[float]:
+    """Join samples so that each stands for as many values as every other: of a fuller one only a part is taken."""
+    given = [reservoir for reservoir in reservoirs if reservoir.seen]
+    share = min((len(one.values) / one.seen for one in given), default=1.0)
+    return [value for one in given for value in one.values[: ceil(one.seen * share)]]
 
 
 @dataclass(slots=True)
@@ -20,66 +57,81 @@ class ModeSummary:
     """Steps of one forward mode under one backend. Durations in µs."""
 
     steps: int = 0
-    declared: Counter[str] = field(default_factory=Counter)
-    resolved: Counter[str] = field(default_factory=Counter)
-    fence: Counter[str] = field(default_factory=Counter)
-    reasons: Counter[str] = field(default_factory=Counter)
-    downgrades: Counter[str] = field(default_factory=Counter)
-    slack_us: list[float] = field(default_factory=list)
-    wait_us: list[float] = field(default_factory=list)
+    declared: Counter[str] = field(default_factory=Counter[str])
+    resolved: Counter[str] = field(default_factory=Counter[str])
+    fence: Counter[str] = field(default_factory=Counter[str])
+    reasons: Counter[str] = field(default_factory=Counter[str])
+    downgrades: Counter[str] = field(default_factory=Counter[str])
+    lost_us: float = 0.0
+    slack_us: list[float] = field(default_factory=list[float])
+    wait_us: list[float] = field(default_factory=list[float])
 
-    def add(self, record: StepRecord) -> None:
-        """Count one step in."""
-        self.steps += 1
-        self.declared[record.declared.name] += 1
-        self.resolved[record.resolved.name] += 1
-        self.fence[record.fence.value] += 1
-        if record.reason is not None:
-            self.reasons[record.reason.value] += 1
-        if record.downgrade is not None:
-            self.downgrades[record.downgrade] += 1
-        if record.slack_us is not None:
-            self.slack_us.append(record.slack_us)
-        if record.wait_us is not None:
-            self.wait_us.append(record.wait_us)
-
-    def merge(self, other: ModeSummary) -> None:
-        """Add ``other`` to this one."""
-        self.steps += other.steps
-        for name in ("declared", "resolved", "fence", "reasons", "downgrades"):
-            getattr(self, name).update(getattr(other, name))
-        self.slack_us.extend(other.slack_us)
-        self.wait_us.extend(other.wait_us)
+    def add(self, kind: StepKind, cell: Cell) -> None:
+        """Add the steps of one kind."""
+        steps = cell.steps
+        self.steps += steps
+        self.declared[kind.declared.name] += steps
+        self.resolved[kind.resolved.name] += steps
+        self.fence[kind.fence.value] += steps
+        if kind.reason is not None:
+            self.reasons[kind.reason.value] += steps
+        if kind.downgrade is not None:
+            self.downgrades[kind.downgrade] += steps
+        self.lost_us += cell.lost_us
 
 
-class Summary(Observer):
-    """Adds up finished steps by (mode, backend)."""
+class Summary(Ledger):
+    """Adds finished steps up, and samples their durations by (mode, backend)."""
 
     def __init__(self) -> None:
-        self.modes: defaultdict[tuple[str, str], ModeSummary] = defaultdict(ModeSummary)
-
-        self.phases: Counter[tuple[str, Phase]] = Counter()
-        """Phases by the mode of their step."""
+        super().__init__()
+        self._slack: defaultdict[tuple[str, str], Reservoir] = defaultdict(Reservoir)
+        self._wait: defaultdict[tuple[str, str], Reservoir] = defaultdict(Reservoir)
 
     def step_finished(self, record: StepRecord) -> None:
         """Count it."""
-        self.modes[record.mode.value, record.backend].add(record)
-        for phase in record.phases:
-            self.phases[record.mode.value, phase] += 1
+        super().step_finished(record)
+        if record.timed:
+            key = record.mode.value, record.backend
+            if record.slack_us is not None:
+                self._slack[key].add(record.slack_us)
+            if record.wait_us is not None:
+                self._wait[key].add(record.wait_us)
 
-    def total(self) -> ModeSummary:
-        """All modes together."""
-        total = ModeSummary()
-        for mode in self.modes.values():
-            total.merge(mode)
-        return total
+    @property
+    def modes(self) -> dict[tuple[str, str], ModeSummary]:
+        """Steps by (mode, backend), in order of their first."""
+        keys = dict.fromkeys((kind.mode.value, kind.backend) for kind in self.cells)
+        return {key: self._of([key]) for key in keys}
 
     def by_mode(self) -> dict[str, ModeSummary]:
         """Backends of one mode together."""
-        modes: defaultdict[str, ModeSummary] = defaultdict(ModeSummary)
-        for (mode, _), summary in self.modes.items():
-            modes[mode].merge(summary)
-        return dict(modes)
+        keys: defaultdict[str, list[tuple[str, str]]] = defaultdict(list)
+        for mode, backend in self.modes:
+            keys[mode].append((mode, backend))
+        return {mode: self._of(own) for mode, own in keys.items()}
+
+    def total(self) -> ModeSummary:
+        """All modes together."""
+        return self._of(list(self.modes))
+
+    def phases_by_mode(self) -> dict[tuple[str, Phase], int]:
+        """Phases by the mode of their step, in order of their first appearance."""
+        counts: Counter[tuple[str, Phase]] = Counter()
+        for kind, cell in self.cells.items():
+            for route in cell.routes:
+                for phase in route.phases:
+                    counts[kind.mode.value, phase] += route.steps
+        return dict(counts)
+
+    def _of(self, keys: list[tuple[str, str]]) -> ModeSummary:
+        summary = ModeSummary()
+        for kind, cell in self.cells.items():
+            if (kind.mode.value, kind.backend) in keys:
+                summary.add(kind, cell)
+        summary.slack_us = pooled(self._slack[key] for key in keys if key in self._slack)
+        summary.wait_us = pooled(self._wait[key] for key in keys if key in self._wait)
+        return summary
 
 
 def percentile(values: Sequence[float], share: float) -> float | None:

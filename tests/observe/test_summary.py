@@ -21,6 +21,7 @@ def record(
     made.downgrade = "no_marker"
     made.fence = FenceKind.FINE if reason is None else FenceKind.COARSE
     made.reason = reason
+    made.timed = True
     made.slack_us = slack_us
     made.wait_us = slack_us
     return made

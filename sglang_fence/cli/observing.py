@@ -1,0 +1,140 @@
+"""Options of ``run`` that say who observes: checked, and turned into observers before a model is loaded."""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import typer
+
+from sglang_fence.errors import ConfigError
+from sglang_fence.observe.exporting import ExportContext, make_exporter
+from sglang_fence.observe.sampling import DEFAULT_TIMING_EVERY, Sampling
+from sglang_fence.observe.summary import Summary
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from sglang_fence.observe.observer import Observer
+
+MAX_PORT = 65_535
+BY_ENVIRONMENT = "env"
+"""What ``--otlp`` is given to leave the address to the ``OTEL_*`` variables."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObserveOptions:
+    """As given; None: left out."""
+
+    observe: bool = True
+    timing_every: int | None = None
+    trace_ratio: float | None = None
+    trace_coarse: bool = False
+    metrics_port: int | None = None
+    hold: float | None = None
+    otlp: str | None = None
+    nvtx: bool = False
+    perfetto: Path | None = None
+
+    def __post_init__(self) -> None:
+        given = {
+            "--metrics-port": self.metrics_port is not None,
+            "--otlp": self.otlp is not None,
+            "--nvtx": self.nvtx,
+            "--perfetto": self.perfetto is not None,
+            "--timing-every": self.timing_every is not None,
+            "--trace-ratio": self.trace_ratio is not None,
+            "--trace-coarse": self.trace_coarse,
+        }
+        if not self.observe and any(given.values()):
+            option = next(option for option, there in given.items() if there)
+            msg = f"--no-observe {option}: nothing is observed then; leave one of them out"
+            raise ConfigError(msg)
+        if self.metrics_port is not None and not 0 <= self.metrics_port <= MAX_PORT:
+            msg = f"--metrics-port {self.metrics_port}: give a port, 1 to {MAX_PORT}, or 0 for any that is free"
+            raise ConfigError(msg)
+        if self.hold is not None and self.hold < 0:
+            msg = f"--hold {self.hold:g}: give seconds, 0 or more"
+            raise ConfigError(msg)
+        if self.hold is not None and self.metrics_port is None:
+            msg = f"--hold {self.hold:g}: there are no metrics to go on serving; add --metrics-port"
+            raise ConfigError(msg)
+        traced = self.otlp is not None or self.perfetto is not None
+        if not traced and (self.trace_ratio is not None or self.trace_coarse):
+            option = "--trace-coarse" if self.trace_ratio is None else f"--trace-ratio {self.trace_ratio:g}"
+            msg = f"{option}: traces have nowhere to go; add --otlp or --perfetto"
+            raise ConfigError(msg)
+
+    def sampling(self, *, virtual: bool) -> Sampling:
+        """Which steps are timed and traced.
+
+        Where nothing is said, a Perfetto file holds every step, a collector gets one in a hundred; in virtual time
+        every step is timed, since that takes none.
+        """
+        every = self.timing_every
+        if every is None:
+            every = 1 if virtual else DEFAULT_TIMING_EVERY
+        ratio = self.trace_ratio
+        if ratio is None:
+            ratio = 1.0 if self.perfetto is not None else 0.01 if self.otlp is not None else 0.0
+        return Sampling(every, ratio, self.trace_coarse)
+
+
+@dataclass(slots=True)
+class Observing:
+    """The observers of one run."""
+
+    summary: Summary
+    observers: list[Observer]
+    sampling: Sampling
+    port: int | None = None
+    """Where metrics are served."""
+
+    def announce(self) -> None:
+        """Say where metrics are, which matters where any free port was asked for."""
+        if self.port is not None:
+            typer.echo(f"metrics: http://127.0.0.1:{self.port}/metrics", err=True)
+
+    def hold(self, seconds: float | None) -> None:
+        """Go on serving metrics; Ctrl-C ends it early."""
+        if seconds and self.port is not None:
+            typer.echo(f"serving metrics for {seconds:g} s more; Ctrl-C ends it", err=True)
+            with suppress(KeyboardInterrupt):
+                time.sleep(seconds)
+
+    def close(self) -> None:
+        """Give up the port."""
+        for observer in self.observers:
+            close = getattr(observer, "close", None)
+            if close is not None:
+                close()
+
+
+def observing(options: ObserveOptions, *, virtual: bool) -> Observing:
+    """Make the observers.
+
+    Raises:
+        ConfigError: a port that is taken, an address that can't be one, a path that can't be written, a missing package.
+    """
+    summary = Summary()
+    if not options.observe:
+        return Observing(summary, [], Sampling(timing_every=0))
+    context = ExportContext(
+        ledger=summary,
+        metrics_port=options.metrics_port,
+        otlp=None if options.otlp == BY_ENVIRONMENT else options.otlp,
+        perfetto=options.perfetto,
+        virtual_time=virtual,
+    )
+    wanted = {
+        "nvtx": options.nvtx,
+        "otel": options.otlp is not None,
+        "perfetto": options.perfetto is not None,
+        "prometheus": options.metrics_port is not None,
+    }
+    exporters = {name: make_exporter(name, context) for name, is_wanted in wanted.items() if is_wanted}
+    summary.health.exporters.update(exporters)
+    port = getattr(exporters.get("prometheus"), "port", None)
+    return Observing(summary, [summary, *exporters.values()], options.sampling(virtual=virtual), port)
