@@ -11,6 +11,7 @@ import torch
 
 from sglang_fence import __version__
 from sglang_fence.catalogue import ends_label
+from sglang_fence.observe.standing import Facts
 from sglang_fence.sglang_plugin.border import version
 from sglang_fence.sglang_plugin.words import forward_mode, read_ends
 
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
 
     from sglang_fence.contract import ForwardMode, SharedReadEnds
     from sglang_fence.sglang_plugin.border import Border
-    from sglang_fence.sglang_plugin.session import Session
     from sglang_fence.sglang_plugin.shapes import BackendLike, SchedulerLike
 
 logger = logging.getLogger(__name__)
@@ -28,14 +28,15 @@ MODES = ("DECODE", "EXTEND", "MIXED", "TARGET_VERIFY", "DRAFT_EXTEND_V2")
 """Those that a backend is asked about."""
 
 
-def tell_facts(session: Session, scheduler: SchedulerLike) -> None:
-    """Put them into the ledger, and into the log."""
-    facts = session.ledger.facts
+def facts_of(border: Border, scheduler: SchedulerLike) -> Facts:
+    """Find them out, and log what an operator wants to read."""
     backends = list(backends_in_use(scheduler))
-    facts.barrier_enabled = scheduler._war_barrier_enabled  # noqa: SLF001 - SGLang's name; it has no other
-    facts.barrier_why = barrier_why(session.border)
-    facts.config = config(session.border, scheduler, backends)
-    facts.declarations = tuple(declarations(backends))
+    facts = Facts(
+        config=config(border, scheduler, backends),
+        barrier_enabled=scheduler._war_barrier_enabled,  # noqa: SLF001 - SGLang's name; it has no other
+        barrier_why=barrier_why(border),
+        declarations=tuple(declarations(backends)),
+    )
     logger.info(
         "sglang-fence %s: the barrier is %s (%s)",
         __version__,
@@ -45,6 +46,7 @@ def tell_facts(session: Session, scheduler: SchedulerLike) -> None:
     for backend in dict.fromkeys(name for name, _, _ in facts.declarations):
         rows = [f"{mode} {ends_label(ends)}" for name, mode, ends in facts.declarations if name == backend]
         logger.info("sglang-fence: %s declares that shared reads end: %s", backend, ", ".join(rows))
+    return facts
 
 
 def barrier_why(border: Border) -> str:

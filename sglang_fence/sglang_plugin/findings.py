@@ -192,7 +192,7 @@ def _exporters(environ: Mapping[str, str]) -> Iterator[Finding]:
     switches = Switches.from_environ(environ)
     wanted = {
         "prometheus": True,
-        "otel": switches.trace_ratio > 0 or switches.control is not None,
+        "otel": switches.traces,
         "nvtx": switches.nvtx,
     }
     for name, asked in wanted.items():

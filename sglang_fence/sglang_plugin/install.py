@@ -46,9 +46,11 @@ def _install(switches: Switches) -> None:
     health = session.ledger.health
     unseen: list[str] = []
     for target in TARGETS:
-        state = state_of(target)
         handler = session.handlers.get(target.key)
-        if state == PRESENT and handler is not None:
+        if handler is None:
+            continue  # nobody asked for what it marks
+        state = state_of(target)
+        if state == PRESENT:
             hook = Hook(target, handler, health, session.meter)
             health.errors[target.key] = 0
             health.cost_ns[target.key] = 0

@@ -15,6 +15,8 @@ from sglang_fence.observe.record import Phase
 from sglang_fence.sglang_plugin.words import forward_mode, read_ends
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
     from sglang_fence.contract import ForwardMode
     from sglang_fence.sglang_plugin.shapes import BackendLike, BatchLike, RunnerLike
     from sglang_fence.sglang_plugin.steps import Steps
@@ -42,6 +44,8 @@ class Serving:
     batch: BatchLike
     mode: Named
     """Of the batch, as it came."""
+    marked: AbstractContextManager[None] | None = None
+    """Its range."""
     told: bool = False
 
 
@@ -61,6 +65,10 @@ class Phases:
     def in_step(self) -> bool:
         """Whether a step is in progress. Warm-up and capture run batches too, outside of any."""
         return self._steps.open
+
+    def mark(self, name: str) -> AbstractContextManager[None] | None:
+        """Begin a range of the step in progress."""
+        return self._steps.probe.range(name) if self._steps.open else None
 
     def of(self, runner: RunnerLike) -> Served | None:
         """Return the last phase that ``runner`` served in the step in progress; None: it served none."""

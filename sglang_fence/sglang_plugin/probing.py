@@ -1,72 +1,140 @@
-"""The probe behind the hooks, and what stands in for it while no loop runs."""
+"""From the hooks to the core's probe: SGLang's streams and events, dressed as the core takes them."""
 
 from __future__ import annotations
 
+import dataclasses
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-import torch
-
+from sglang_fence.observe.clock import DeviceClock
+from sglang_fence.observe.device_times import DeviceTimes
+from sglang_fence.observe.observer import Observers
 from sglang_fence.observe.probe import StepProbe
 
 if TYPE_CHECKING:
-    from sglang_fence.contract import ForwardMode
-    from sglang_fence.observe.observer import Observers
-    from sglang_fence.observe.record import Phase
-    from sglang_fence.sglang_plugin.session import Session
+    from contextlib import AbstractContextManager
+
+    from sglang_fence.device.cuda import CudaDevice, CudaStream
+    from sglang_fence.observe.sampling import Sampling
+    from sglang_fence.observe.standing import Facts, Health
     from sglang_fence.sglang_plugin.shapes import SchedulerLike
-    from sglang_fence.sglang_plugin.steps import Probe, Verdict
+    from sglang_fence.sglang_plugin.steps import Verdict
 
 
-class NoProbe:
-    """Hears of nothing."""
+class CoreProbe:
+    """The core's probe for one scheduler.
 
-    def step_started(self, step: int, mode: ForwardMode, backend: str, batch_size: int, tokens: int) -> None: ...
-    def forward_started(self, stream: object) -> None: ...
-    def resolved(self, phase: Phase) -> None: ...
-    def launched(self) -> None: ...
-    def reads_end(self, event: object | None, forward: object) -> None: ...
-    def before_wait(self) -> None: ...
-    def after_wait(self, verdict: Verdict) -> None: ...
-    def no_barrier(self) -> None: ...
-    def drain(self) -> None: ...
-    def idle(self) -> None: ...
-    def close(self) -> None: ...
+    Args:
+        probe: the core's.
+        streams: SGLang's forward stream, dressed; None on a device without timing events, where any stream does.
+    """
 
-
-class OldProbe:
-    """The core's probe, by the calls that the hooks make."""
-
-    def __init__(self, probe: StepProbe) -> None:
+    def __init__(self, probe: StepProbe, streams: CudaStreams | None) -> None:
         self._probe = probe
+        self._streams = streams
         self.step_started = probe.step_started
         self.resolved = probe.resolved
         self.launched = probe.launched
-        self.reads_end = probe.reads_end
+        self.link = probe.link
+        self.before_wait = probe.before_wait
+        self.after_wait = probe.after_wait
         self.no_barrier = probe.no_barrier
+        self.drain = probe.drain
+        self.idle = probe.idle
         self.close = probe.close
-        self._event: object | None = None
 
-    def forward_started(self, stream: object) -> None: ...
-    def before_wait(self) -> None:
-        self._probe.before_wait(None)
+    @property
+    def traced(self) -> bool:
+        """Whether the step in progress is traced."""
+        return self._probe.traced
 
-    def after_wait(self, verdict: Verdict) -> None:
-        self._probe.after_wait(verdict)
+    def forward_started(self, stream: object) -> None:
+        """Its first work is enqueued on ``stream`` next."""
+        streams = self._streams
+        self._probe.forward_started(stream if streams is None else streams.dressed(stream))
 
-    def drain(self) -> None:
-        self._probe.drain()
+    def reads_end(self, verdict: Verdict, event: object | None, forward: object) -> None:
+        """Its shared reads end at ``event``, or (None) nobody knows where."""
+        streams = self._streams
+        if streams is None:
+            self._probe.reads_end(verdict, event, forward)
+        else:
+            dressed = None if event is None else streams.event(event)
+            self._probe.reads_end(verdict, dressed, streams.dressed(forward))
 
-    def idle(self) -> None:
-        self._probe.drain()
+    def range(self, name: str) -> AbstractContextManager[None] | None:
+        """Mark a phase; None where nobody would hear of it."""
+        probe = self._probe
+        if not (probe.traced or probe.observers.range_started):
+            return None
+        marked = probe.range(name)
+        marked.__enter__()
+        return marked
 
 
-def make_probe(session: Session, scheduler: SchedulerLike, observers: Observers) -> Probe:
-    facts = session.ledger.facts
-    cuda = session.border.is_cuda()
-    facts.timing_why = "timing_events" if cuda else "no_timing_events"
-    facts.timing_enabled = cuda
-    if not cuda:
-        return OldProbe(StepProbe(observers))
-    device: Any = torch.cuda
-    streams = (scheduler.forward_stream, scheduler.schedule_stream, torch.cuda.Stream(priority=-1))
-    return OldProbe(StepProbe(observers, device, streams))
+def no_probe() -> CoreProbe:
+    """Return one that nobody hears: before a loop runs, and after the last one."""
+    return CoreProbe(StepProbe(Observers()), None)
+
+
+class CudaStreams:
+    """SGLang's streams and events as the core's, dressed once for each stream."""
+
+    def __init__(self) -> None:
+        from sglang_fence.device import cuda  # noqa: PLC0415 - where there is CUDA alone
+
+        self._cuda = cuda
+        self._dressed: dict[object, CudaStream] = {}
+        self.device: CudaDevice = cuda.CudaDevice()
+        self.event = cuda.CudaEvent
+
+    def dressed(self, raw: Any, name: str = "forward") -> CudaStream:  # noqa: ANN401 - torch's stream
+        """Return the core's stream for SGLang's."""
+        stream = self._dressed.get(id(raw))
+        if stream is None:
+            stream = self._dressed[id(raw)] = self._cuda.CudaStream(name, raw)
+        return stream
+
+
+def make_probe(
+    scheduler: SchedulerLike,
+    observers: Observers,
+    sampling: Sampling,
+    health: Health,
+    streams: CudaStreams | None,
+    *,
+    live: bool,
+) -> CoreProbe:
+    """Make the probe; with device times where there are ``streams`` to take them on.
+
+    Its own cost is left out of ``health``: the hooks measure all that they do, the probe included.
+    """
+    times = None if streams is None else device_times(scheduler, streams, health)
+    apart = dataclasses.replace(health, cost_ns=Counter())
+    probe = StepProbe(observers, times, sampling=sampling, health=apart, live=live)
+    return CoreProbe(probe, streams)
+
+
+def device_times(scheduler: SchedulerLike, streams: CudaStreams, health: Health) -> DeviceTimes:
+    """Calibrate, on streams that are idle yet; and make what copies moments, on a stream of another priority."""
+    device = streams.device
+    forward, schedule = (
+        streams.dressed(scheduler.forward_stream),
+        streams.dressed(scheduler.schedule_stream, "schedule"),
+    )
+    observer = device.observer_stream("observer")
+    offsets = device.calibrate(forward, schedule, observer)
+    clock = DeviceClock(device, device.observer_stream("clock"), virtual=False, round_trip_ns=offsets.round_trip_ns)
+    health.calibration_us = {"marker_copy": offsets.marker_copy_us, "idle_wait": offsets.idle_wait_us}
+    health.clock_error_ns = clock.error_ns
+    return DeviceTimes(device, schedule, observer, clock, offsets)
+
+
+def tell_timing(facts: Facts, sampling: Sampling, *, possible: bool) -> None:
+    """Say whether device times are taken, how often, and what decided it."""
+    facts.timing_every = sampling.timing_every
+    facts.timing_enabled = possible and sampling.timing_every > 0
+    if not possible:
+        facts.timing_why = "no_timing_events"
+    else:
+        facts.timing_why = "timing_events" if sampling.timing_every else "switch"

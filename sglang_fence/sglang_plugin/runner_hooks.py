@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sglang_fence.contract import FallbackReason, SharedReadEnds
 from sglang_fence.sglang_plugin.gates import prefill_reason
 from sglang_fence.sglang_plugin.guard import Handler
 from sglang_fence.sglang_plugin.phases import Serving
+from sglang_fence.sglang_plugin.steps import leave
 from sglang_fence.sglang_plugin.words import forward_mode, read_ends
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
     from sglang_fence.observe.record import Phase
     from sglang_fence.sglang_plugin.border import Border
     from sglang_fence.sglang_plugin.phases import Phases
@@ -65,6 +68,8 @@ class RunnerExecute(Handler):
 
     def before(self, runner: GraphRunnerLike, forward_batch: BatchLike, *_: Any, **__: Any) -> Serving:  # noqa: ANN401, D102 - see Handler
         serving = Serving(runner.model_runner, forward_batch, forward_batch.forward_mode)
+        if self._phases.in_step and forward_mode(serving.mode).is_prefill():
+            serving.marked = self._phases.mark("prefill")
         self._phases.serving.append(serving)
         return serving
 
@@ -78,6 +83,7 @@ class RunnerExecute(Handler):
             self._phases.tell(token.runner, backend, token.mode, (declared, SharedReadEnds.UNKNOWN), reason)
 
     def raised(self, token: Serving) -> None:  # noqa: D102 - see Handler
+        leave(token.marked)
         serving = self._phases.serving
         while serving and serving.pop() is not token:
             pass
@@ -111,6 +117,11 @@ class PublishPrefill(Handler):
             self._phases.tell(model_runner, backend, serving.mode, (declared, SharedReadEnds.UNKNOWN), reason)
 
 
+class _Before(NamedTuple):
+    event: object | None
+    marked: AbstractContextManager[None] | None
+
+
 class DraftExtend(Handler):
     """EAGLE's draft-extend, by a graph: it fills the draft runner's mailbox itself."""
 
@@ -118,16 +129,17 @@ class DraftExtend(Handler):
         self._phases = phases
         self._border = border
 
-    def before(self, runner: DraftExtendLike, *_: Any, **__: Any) -> object | None:  # noqa: ANN401, D102 - see Handler
-        return runner.model_runner.shared_read_done_event
+    def before(self, runner: DraftExtendLike, *_: Any, **__: Any) -> _Before:  # noqa: ANN401, D102 - see Handler
+        return _Before(runner.model_runner.shared_read_done_event, self._phases.mark("draft_extend"))
 
-    def after(self, token: object | None, _: object, runner: DraftExtendLike, *__: Any, **___: Any) -> None:  # noqa: ANN401, D102 - see Handler
+    def after(self, token: _Before, _: object, runner: DraftExtendLike, *__: Any, **___: Any) -> None:  # noqa: ANN401, D102 - see Handler
+        leave(token.marked)
         if not self._phases.in_step:
             return
         backend = runner.draft_extend_attn_backend
         declared = read_ends(backend.shared_read_ends(runner.forward_mode))
         event = runner.model_runner.shared_read_done_event
-        if event is None or event is token:
+        if event is None or event is token.event:
             resolved = SharedReadEnds.UNKNOWN
         elif self._border.draft_extend_declares and declared is not SharedReadEnds.PRE_REPLAY:
             resolved = SharedReadEnds.POST_REPLAY
@@ -136,3 +148,6 @@ class DraftExtend(Handler):
         phase = self._phases.tell(runner.model_runner, backend, runner.forward_mode, (declared, resolved))
         if phase.resolved < phase.declared:
             warn_unsound(self._phases, phase)
+
+    def raised(self, token: _Before) -> None:  # noqa: D102 - see Handler
+        leave(token.marked)

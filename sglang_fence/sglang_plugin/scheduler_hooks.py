@@ -8,10 +8,13 @@ from typing import TYPE_CHECKING, Any
 from sglang_fence.contract import FallbackReason, FenceKind, ForwardMode, SharedReadEnds
 from sglang_fence.sglang_plugin.guard import Handler
 from sglang_fence.sglang_plugin.phases import role_of
-from sglang_fence.sglang_plugin.steps import Verdict
+from sglang_fence.sglang_plugin.requests import traceparents
+from sglang_fence.sglang_plugin.steps import Verdict, leave
 from sglang_fence.sglang_plugin.words import forward_mode
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
     from sglang_fence.observe.standing import Health
     from sglang_fence.sglang_plugin.border import Border
     from sglang_fence.sglang_plugin.guard import Meter
@@ -69,15 +72,15 @@ class Watch:
         published = served is not None and served.ends is not SharedReadEnds.UNKNOWN
         if event is not None and not published and self._is_left(owner, event):
             self.health.stale_publications[role_of(owner)] += 1
-        ends = served.ends if served is not None else SharedReadEnds.UNKNOWN
+        done = (served.ends, self.steps.number) if served is not None and published else None
         if self.border.forced():
-            return Verdict(FenceKind.COARSE, FallbackReason.FORCED, ends)
+            return Verdict(FenceKind.COARSE, FallbackReason.FORCED, done, event)
         if event is not None:
-            return Verdict(FenceKind.FINE, None, ends, event)
+            return Verdict(FenceKind.FINE, None, done, event)
         reason = served.reason if served is not None else None
         if reason is None:
             reason = FallbackReason.IDLE if self.mode is None or self.mode.is_idle() else FallbackReason.OWNER_SILENT
-        return Verdict(FenceKind.COARSE, reason, ends)
+        return Verdict(FenceKind.COARSE, reason)
 
     def _is_left(self, owner: RunnerLike, event: object) -> bool:
         """Whether the event lay there before the step; an owner that wasn't looked at then is taken to have kept it."""
@@ -92,11 +95,16 @@ class RunBatch(Handler):
     def __init__(self, watch: Watch) -> None:
         self._watch = watch
         self._depth = 0
+        self._range: AbstractContextManager[None] | None = None
 
     def before(self, scheduler: SchedulerLike, batch: ScheduleBatchLike, *_: Any, **__: Any) -> None:  # noqa: ANN401, D102 - see Handler
         self._depth += 1
         if self._depth == 1:
             self._watch.begin(scheduler, batch)
+            probe = self._watch.steps.probe
+            if probe.traced:
+                probe.link(tuple(traceparents(batch.reqs)))
+            self._range = probe.range("launch")
 
     def after(self, *_: Any, **__: Any) -> None:  # noqa: ANN401, D102 - see Handler
         self._depth -= 1
@@ -104,12 +112,14 @@ class RunBatch(Handler):
             return
         watch = self._watch
         watch.forward_enqueued = True
+        leave(self._range)
         watch.steps.probe.launched()
         if watch.loop is not None and not watch.loop.barrier:
             watch.steps.close_absent()
 
     def raised(self, *_: Any) -> None:  # noqa: ANN401, D102 - see Handler
         self._depth -= 1
+        leave(self._range)
 
 
 class ApplyBarrier(Handler):
@@ -151,6 +161,7 @@ class OnIdle(Handler):
         self._watch = watch
 
     def before(self, *_: Any) -> None:  # noqa: ANN401, D102 - see Handler
+        self._watch.meter.on = False  # the scheduler spins here: what this costs isn't a step's
         self._watch.steps.close_absent()
         self._watch.steps.probe.idle()
 
@@ -172,3 +183,19 @@ class OverlapDecision(Handler):
     ) -> None:
         if result and batch is not None:
             self._watch.unoverlapped[forward_mode(batch.forward_mode)] += 1
+
+
+class Ranged(Handler):
+    """A phase that is only marked, for NVTX and traces."""
+
+    def __init__(self, watch: Watch, name: str) -> None:
+        self._watch = watch
+        self._name = name
+
+    def before(self, *_: Any, **__: Any) -> AbstractContextManager[None] | None:  # noqa: ANN401, D102 - see Handler
+        return self._watch.steps.probe.range(self._name)
+
+    def after(self, token: AbstractContextManager[None] | None, *_: Any, **__: Any) -> None:  # noqa: ANN401, D102 - see Handler
+        leave(token)
+
+    raised = after

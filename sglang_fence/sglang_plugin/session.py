@@ -13,13 +13,14 @@ from sglang_fence.observe.ledger import Ledger
 from sglang_fence.sglang_plugin.border import Border
 from sglang_fence.sglang_plugin.guard import Handler, Meter
 from sglang_fence.sglang_plugin.phases import Phases
-from sglang_fence.sglang_plugin.probing import NoProbe
+from sglang_fence.sglang_plugin.probing import no_probe
 from sglang_fence.sglang_plugin.runner_hooks import DecodeResolve, DraftExtend, PublishPrefill, RunnerExecute
 from sglang_fence.sglang_plugin.scheduler_hooks import (
     ApplyBarrier,
     ForwardInputs,
     OnIdle,
     OverlapDecision,
+    Ranged,
     RunBatch,
     Watch,
 )
@@ -43,7 +44,7 @@ class Session:
         self.ledger = Ledger()
         self.meter = Meter()
         self.border = Border()
-        self.steps = Steps(NoProbe())
+        self.steps = Steps(no_probe())
         self.phases = Phases(self.steps)
         self.watch = Watch(self.steps, self.phases, self.border, self.ledger.health, self.meter)
         self._started: Started | None = None
@@ -62,6 +63,9 @@ class Session:
             **{key: LoopRuns(self, loop) for key, loop in LOOPS.items()},
         }
         """By the key of the target."""
+        if switches.nvtx or switches.traces:
+            self.handlers["decode_execute"] = Ranged(self.watch, "replay")
+            self.handlers["process_batch_result"] = Ranged(self.watch, "process_results")
 
     def loop_begins(self, scheduler: SchedulerLike, loop: Loop) -> None:
         """A loop is about to run; a server that changes its role runs one after the other."""
@@ -69,7 +73,7 @@ class Session:
         self.watch.forward_stream = scheduler.forward_stream if loop.barrier else None
         if self._started is None:
             self._started = start(self, scheduler)
-        self.ledger.facts.loop = loop.label
+        self._started.facts.loop = loop.label
 
     def end(self) -> None:
         """The scheduler is done: export what is left. A second time does nothing."""
@@ -77,7 +81,7 @@ class Session:
         if started is not None:
             self.steps.close_absent()
             started.end()
-            self.steps.probe = NoProbe()
+            self.steps.probe = no_probe()
 
 
 class LoopRuns(Handler):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Sized
+    from collections.abc import Sequence
 
     from sglang_fence.sglang_plugin.words import Named
 
@@ -58,7 +58,7 @@ class BatchLike(Protocol):
 class ScheduleBatchLike(BatchLike, Protocol):
     """A ``ScheduleBatch``."""
 
-    reqs: Sized
+    reqs: Sequence[object]
     extend_num_tokens: int | None
 
 

@@ -11,9 +11,13 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from sglang_fence.observe.exporting import GROUP, ExportContext, make_exporter
 from sglang_fence.observe.observer import Observer, Observers
-from sglang_fence.sglang_plugin.facts import tell_facts
+from sglang_fence.observe.sampling import Sampling
+from sglang_fence.observe.standing import Facts
+from sglang_fence.sglang_plugin.control import ControlFile
+from sglang_fence.sglang_plugin.facts import facts_of
+from sglang_fence.sglang_plugin.host_traces import HostTraces
 from sglang_fence.sglang_plugin.labels import place, server_labels
-from sglang_fence.sglang_plugin.probing import make_probe
+from sglang_fence.sglang_plugin.probing import CudaStreams, make_probe, tell_timing
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,7 +43,8 @@ class Closing(Protocol):
 class Started:
     """What runs while the scheduler serves."""
 
-    def __init__(self, probe: Probe, closing: list[Closing]) -> None:
+    def __init__(self, probe: Probe, facts: Facts, closing: list[Closing]) -> None:
+        self.facts = facts
         self._probe = probe
         self._closing = closing
 
@@ -52,24 +57,33 @@ class Started:
 
 def start(session: Session, scheduler: SchedulerLike) -> Started:
     """Make all of it. What can't be made is logged and left out."""
-    closing: list[Closing] = []
-    attempt("what was decided at start", lambda: tell_facts(session, scheduler))
-    observers: list[Observer] = [session.ledger]
-    for name, wanted in (("nvtx", session.switches.nvtx), ("otel", tracing(session))):
+    switches = session.switches
+    facts = attempt("what was decided at start", lambda: facts_of(session.border, scheduler)) or Facts()
+    streams = attempt("device times", CudaStreams) if session.border.is_cuda() else None
+    sampling = Sampling(timing_every=switches.timing_every, trace_ratio=switches.trace_ratio)
+    tell_timing(facts, sampling, possible=streams is not None)
+    installed: list[Observer] = [session.ledger]
+    host_traces = HostTraces()
+    if streams is None and switches.traces:
+        installed.append(host_traces)
+    for name, wanted in (("nvtx", switches.nvtx), ("otel", switches.traces)):
         exporter = attempt(f"the exporter {name}", partial(_exporter, session, name)) if wanted else None
         if exporter is not None:
-            observers.append(exporter)
-    probe = make_probe(session, scheduler, Observers(observers))
+            installed.append(exporter)
+    observers = host_traces.observers = Observers(installed, session.ledger.health.errors)
+    for hook in observers.run_started:
+        hook(facts)
+    live = switches.control is not None
+    probe = make_probe(scheduler, observers, sampling, session.ledger.health, streams, live=live)
     session.steps.probe = probe
+    closing: list[Closing] = []
     metrics = attempt("metrics", lambda: _metrics(session))
     if metrics is not None:
         closing.append(metrics)
-    return Started(probe, closing)
-
-
-def tracing(session: Session) -> bool:
-    """Whether spans may be asked for: by the ratio, or later through the control file."""
-    return session.switches.trace_ratio > 0 or session.switches.control is not None
+    if switches.control is not None:
+        told = partial(tell_timing, facts, sampling, possible=streams is not None)
+        closing.append(ControlFile(switches.control, sampling, told))
+    return Started(probe, facts, closing)
 
 
 def attempt(what: str, make: Callable[[], _Made]) -> _Made | None:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from sglang_fence.contract import FenceKind, SharedReadEnds
-
 if TYPE_CHECKING:
-    from sglang_fence.contract import FallbackReason, ForwardMode
+    from contextlib import AbstractContextManager
+
+    from sglang_fence.contract import FallbackReason, FenceKind, ForwardMode, SharedReadEnds
     from sglang_fence.observe.record import Phase
 
 
@@ -20,13 +20,18 @@ class Verdict(NamedTuple):
 
     kind: FenceKind
     reason: FallbackReason | None = None
-    ends: SharedReadEnds = SharedReadEnds.UNKNOWN
+    published: tuple[SharedReadEnds, int] | None = None
+    """The resolved end that the owner published for this step, and the step's number; None: it published nothing."""
     event: object | None = None
-    """What the schedule stream waits for; None: for the whole forward stream, or for nothing."""
+    """What was published: what a fine fence waits for, and where the reads behind a forced coarse one would end."""
 
 
 class Probe(Protocol):
     """What is told of each step; see :class:`sglang_fence.observe.probe.StepProbe`."""
+
+    @property
+    def traced(self) -> bool:
+        """Whether the step in progress is traced."""
 
     def step_started(self, step: int, mode: ForwardMode, backend: str, batch_size: int, tokens: int) -> None:
         """A step's batch is ready."""
@@ -40,8 +45,14 @@ class Probe(Protocol):
     def launched(self) -> None:
         """It is enqueued whole."""
 
-    def reads_end(self, event: object | None, forward: object) -> None:
-        """Its shared reads end at ``event``, or (None) with all that is on ``forward``."""
+    def link(self, traceparents: tuple[str, ...]) -> None:
+        """Say which requests it serves."""
+
+    def range(self, name: str) -> AbstractContextManager[None] | None:
+        """Begin a range, to be exited; None where nobody would hear of it."""
+
+    def reads_end(self, verdict: Verdict, event: object | None, forward: object) -> None:
+        """Its fence is decided; its shared reads end at ``event``, where that is known."""
 
     def before_wait(self) -> None:
         """The barrier is applied next."""
@@ -52,7 +63,7 @@ class Probe(Protocol):
     def no_barrier(self) -> None:
         """There is none."""
 
-    def drain(self) -> None:
+    def drain(self) -> object:
         """Read what is ready, bounded."""
 
     def idle(self) -> None:
@@ -68,6 +79,7 @@ class Steps:
     def __init__(self, probe: Probe) -> None:
         self.probe = probe
         self.number = -1
+        self._barrier: AbstractContextManager[None] | None = None
         self.open = False
         """Whether a step was begun and not closed."""
 
@@ -87,11 +99,19 @@ class Steps:
 
     def barrier(self, verdict: Verdict, forward: object) -> None:
         """The barrier of the open step is applied next."""
-        self.probe.reads_end(verdict.event, forward)
+        self._barrier = self.probe.range("barrier")
+        self.probe.reads_end(verdict, verdict.event, forward)
         self.probe.before_wait()
 
     def close(self, verdict: Verdict) -> None:
         """The barrier of the open step is applied."""
         self.open = False
+        leave(self._barrier)
         self.probe.after_wait(verdict)
         self.probe.drain()
+
+
+def leave(marked: AbstractContextManager[None] | None) -> None:
+    """End a range, if one was begun."""
+    if marked is not None:
+        marked.__exit__(None, None, None)

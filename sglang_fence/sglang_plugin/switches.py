@@ -118,6 +118,11 @@ class Switches:
     metrics_port: int | None = None
     control: Path | None = None
 
+    @property
+    def traces(self) -> bool:
+        """Whether spans may be asked for: by the ratio, or later through the control file."""
+        return self.trace_ratio > 0.0 or self.control is not None
+
     @classmethod
     def from_environ(cls, environ: Mapping[str, str] | None = None) -> Switches:
         """Read them; one that can't be used is its default."""

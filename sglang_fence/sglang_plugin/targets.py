@@ -125,6 +125,20 @@ TARGETS: tuple[Target, ...] = (
         "what decode and verify graphs declare and resolve: their coarse steps count as owner_silent",
     ),
     _method(
+        "decode_execute",
+        f"{RUNNERS}.decode_cuda_graph_runner.DecodeCudaGraphRunner",
+        "execute",
+        ((*_BATCH, "pp_proxy_tensors"),),
+        "the range of a graph's replay, in NVTX and traces",
+    ),
+    _method(
+        "process_batch_result",
+        f"{SCHEDULER}.Scheduler",
+        "process_batch_result",
+        (("self", "batch", "result"),),
+        "the range in which results are processed, in NVTX and traces",
+    ),
+    _method(
         "eager_execute",
         f"{RUNNERS}.eager_runner.EagerRunner",
         "execute",
@@ -167,6 +181,9 @@ TARGETS: tuple[Target, ...] = (
     _loop("event_loop_pp_disagg_decode", PIPELINE_LOOPS),
     _loop("event_loop_pdmux", "sglang.srt.multiplex.multiplexing_mixin.SchedulerMultiplexMixin"),
 )
+
+ONLY_MARKED: frozenset[str] = frozenset({"decode_execute", "process_batch_result"})
+"""Keys of those that are hooked for NVTX and traces alone, and left as they are where nobody asks for either."""
 
 KNOWN_VERSIONS = ("0.5.18", "0.5.19", "0.5.20", "0.5.21", "0.5.23")
 """Read, and checked against this table; others are hooked as far as they agree with it."""

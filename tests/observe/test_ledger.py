@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections import Counter
 from math import inf, nextafter
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
@@ -15,6 +17,9 @@ from sglang_fence.contract import ForwardMode, SharedReadEnds
 from sglang_fence.observe.ledger import BUCKETS, Durations, Ledger, StepKind, bucket_of
 from sglang_fence.observe.record import Phase
 from tests.exporters.prometheus.steps import COARSE, DURATIONS, FINE, TRACE_ID, Step, add, record_of, steps, trace_of
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
 
 
 def kind_of(step: Step) -> StepKind:
@@ -61,11 +66,12 @@ def test_a_bucket_takes_what_is_not_above_its_bound(us: float) -> None:
 @pytest.mark.parametrize("exponent", range(BUCKETS))
 def test_bounds_are_exact(exponent: int) -> None:
     bound = 2.0**exponent
-    assert [bucket_of(us) for us in (nextafter(bound, 0), bound, nextafter(bound, inf))] == [
-        exponent,
-        exponent,
-        exponent + 1,
-    ]
+    around = (nextafter(bound, 0), bound, nextafter(bound, inf))
+    assert [bucket_of(us) for us in around] == [exponent, exponent, exponent + 1]
+    durations = Durations()
+    for us in around:
+        durations.add(us)
+    assert durations.counts[exponent : exponent + 2] == [2, 1]
     assert bound / 1e6 == DURATION_BUCKETS[exponent]
 
 
@@ -129,6 +135,16 @@ def test_its_size_does_not_depend_on_how_many_steps_there_are() -> None:
     assert len(ledger.cells[kind_of(FINE)].slack.exemplars) == 1
 
 
+@pytest.fixture
+def _restless() -> Generator[None]:
+    """Threads change every few operations, so that what isn't safe shows."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)
+
+
+@pytest.mark.usefixtures("_restless")
 def test_a_reader_in_another_thread_never_sees_a_count_go_down() -> None:
     ledger, ended = Ledger(), threading.Event()
 
@@ -136,7 +152,7 @@ def test_a_reader_in_another_thread_never_sees_a_count_go_down() -> None:
         number = 0
         while not ended.is_set():
             number += 1
-            add(ledger, [FINE, Step(backend=f"backend{number % 200}", role=f"role{number % 7}")])
+            add(ledger, [FINE, Step(backend=f"backend{number % 2_000}", role=f"role{number % 7}")])
 
     server = threading.Thread(target=serve)
     server.start()

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Mapping
+    from collections.abc import Callable, Generator, Mapping
 
 HELPERS = Path(__file__).parent / "helpers"
 START_S = 240.0
@@ -85,19 +85,23 @@ class Server:
         lines = [line for path in self.counts.glob("barriers.*") for line in path.read_text().splitlines()]
         return Counter((mode, fence) for mode, fence in (line.split() for line in lines))
 
-    def wait_until_counted(self, tries_s: float = 20.0) -> Counter[tuple[str, str]]:
-        """Return the independent count once the metrics agree, which follow within a second, or the time is up."""
+    def wait_for(self, there: Callable[[str], bool], tries_s: float = 20.0) -> bool:
+        """Return whether the metrics come to be so; they follow what happens within a second or two."""
         deadline = time.monotonic() + tries_s
-        while True:
-            counted = self.counted()
-            steps = total(self.metrics(), "sglang_fence_steps_total")
-            if steps == counted.total() == self.counted().total() or time.monotonic() > deadline:
-                return counted
+        while not there(self.metrics()):
+            if time.monotonic() > deadline:
+                return False
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self.process.wait(0.2)
+        return True
+
+    def wait_until_counted(self) -> Counter[tuple[str, str]]:
+        """Return the independent count once the metrics agree with it, or the time is up."""
+        self.wait_for(lambda text: total(text, "sglang_fence_steps_total") == self.counted().total())
+        return self.counted()
 
 
-_SAMPLE = re.compile(r"^(?P<name>\w+)(?:\{(?P<labels>.*)\})? (?P<value>\S+)$")
+_SAMPLE = re.compile(r"^(?P<name>[\w:]+)(?:\{(?P<labels>.*)\})? (?P<value>\S+)$")
 _LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 
 
@@ -145,7 +149,7 @@ def serve(
         "SGLANG_USE_CPU_ENGINE": "1",
         "SGLANG_ENABLE_WAR_BARRIER": "1",
         "FENCE_TEST_COUNTS": str(counts),
-        "PYTHONPATH": os.pathsep.join([str(_plugin_folder(scratch, plugins)), str(HELPERS)]),
+        "PYTHONPATH": os.pathsep.join([str(plugin_folder(scratch, plugins)), str(HELPERS)]),
         "TMPDIR": str(scratch),
         "OMP_NUM_THREADS": "1",
         **(environ or {}),
@@ -195,7 +199,7 @@ def children(pid: int) -> set[int]:
     return found
 
 
-def _plugin_folder(scratch: Path, plugins: tuple[str, ...]) -> Path:
+def plugin_folder(scratch: Path, plugins: tuple[str, ...]) -> Path:
     """Make what looks like an installed distribution with these entry points."""
     folder = scratch / "plugins"
     dist = folder / "fence_test_plugins-1.dist-info"

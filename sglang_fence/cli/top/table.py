@@ -18,9 +18,9 @@ _MILLI, _MICRO = 1e-3, 1e-6
 
 def table(rows: Sequence[Standing]) -> Table:
     """Return a row a server."""
-    made = Table(caption="Sums over a server's ranks. p50 / p99 are within their bucket, which is a power of two wide.")
+    made = Table(caption="Sums over a server's ranks. Percentiles are as fine as their bucket, which doubles.")
     made.add_column("server", overflow="fold")
-    for name in ("steps/s", "fine", "slack", "wait", "lost s/s"):
+    for name in ("steps/s", "fine", "slack\np50 / p99", "wait\np50 / p99", "lost s/s"):
         made.add_column(name, justify="right", no_wrap=True)
     made.add_column("barrier")
     made.add_column("coarse, by reason", overflow="fold")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 from itertools import product
 
 import pytest
@@ -19,6 +20,7 @@ from sglang_fence.fence.publication import NO_MARKER
 from sglang_fence.observe.ledger import Ledger
 from sglang_fence.observe.observer import HOOKS
 from sglang_fence_exporters.prometheus import FenceCollector
+from sglang_fence_exporters.prometheus_reading import read
 from tests.exporters.prometheus.scraped import families_of, openmetrics_families, scraped, series_of, text_of, total
 from tests.exporters.prometheus.steps import (
     COARSE,
@@ -153,6 +155,14 @@ def test_reasons_of_a_pair_that_nobody_declared_come_with_its_first_step() -> No
         if name == f"{PREFIX}coarse_fallbacks_total" and ("backend", "other") in labels
     ]
     assert sorted(found) == sorted(reason.value for reason in FallbackReason)
+
+
+def test_only_a_coarse_step_is_a_fallback() -> None:
+    ledger = Ledger()
+    add(ledger, [Step(fence=FenceKind.DISABLED, reason=FallbackReason.FORCED, us={"lost_us": 1.0}), COARSE])
+    series = scraped(ledger)
+    assert total(series, f"{PREFIX}coarse_fallbacks_total") == 1
+    assert total(series, f"{PREFIX}lost_seconds_total") == pytest.approx(25e-6)
 
 
 def test_a_switched_off_barrier_seeds_no_fence_that_it_will_not_apply() -> None:
@@ -298,6 +308,36 @@ def test_one_metric_can_be_asked_for() -> None:
     registry.register(FenceCollector(full_ledger()))
     families = list(registry.restricted_registry([f"{PREFIX}steps_total"]).collect())
     assert [family.name for family in families] == [f"{PREFIX}steps"]
+
+
+def test_a_reading_does_not_mind_what_the_serving_thread_adds_meanwhile() -> None:
+    ledger = declared_ledger()
+    ended = threading.Event()
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)  # threads change every few operations, so that what isn't safe shows
+
+    def serve() -> None:
+        number = 0
+        while not ended.is_set():
+            number += 1
+            ledger.health.errors[f"hook{number}"] += 1
+            ledger.health.hooks[f"target{number}"] = "installed"
+            ledger.clamps[f"duration{number}"] += 1
+            if number == 2_000:
+                number = 0
+                ledger.health.errors.clear()
+                ledger.health.hooks.clear()
+                ledger.clamps.clear()
+
+    server = threading.Thread(target=serve)
+    server.start()
+    try:
+        for _ in range(100):
+            assert len(list(read(ledger))) == len(METRICS)
+    finally:
+        ended.set()
+        server.join()
+        sys.setswitchinterval(interval)
 
 
 def test_importing_decides_nothing_about_the_clients_mode() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import socket
 import subprocess
+import sys
 import threading
 from typing import TYPE_CHECKING
 from urllib.error import HTTPError, URLError
@@ -73,6 +74,7 @@ def test_it_goes_on_after_the_run_and_frees_its_port_when_closed(ledger: Ledger)
     exporter.run_ended()
     assert get(port)
     threads = threading.active_count()
+    server = exporter._server  # held, so that no collection of garbage does the work
     exporter.close()
     exporter.close()
     assert threading.active_count() == threads - 1
@@ -82,6 +84,7 @@ def test_it_goes_on_after_the_run_and_frees_its_port_when_closed(ledger: Ledger)
     again = make(ExportContext(ledger=ledger, metrics_port=port))
     assert again.port == port
     again.close()
+    assert server is not None
 
 
 def test_it_serves_the_loopback_alone_unless_told_otherwise(exporter: PrometheusExporter) -> None:
@@ -135,12 +138,14 @@ def test_scrapes_while_steps_are_added_never_disagree_with_themselves(
     ledger: Ledger, exporter: PrometheusExporter
 ) -> None:
     ended = threading.Event()
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)  # threads change every few operations, so that what isn't safe shows
 
     def serve() -> None:
         kinds = 0
         while not ended.is_set():
             kinds += 1
-            ledger.health.errors[f"hook{kinds % 100}"] += 1
+            ledger.health.errors[f"hook{kinds % 1_000}"] += 1
             add(ledger, [FINE])
 
     server = threading.Thread(target=serve)
@@ -150,6 +155,7 @@ def test_scrapes_while_steps_are_added_never_disagree_with_themselves(
     finally:
         ended.set()
         server.join()
+        sys.setswitchinterval(interval)
     steps = [total(series, "sglang_fence_steps_total") for series in seen]
     assert steps == sorted(steps)
     assert steps[0] < steps[-1]

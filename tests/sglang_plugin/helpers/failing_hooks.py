@@ -1,15 +1,19 @@
-"""A plugin of its own, for tests: makes one of the hooks raise. It acts when it is imported, before any registers."""
+"""A plugin of its own, for tests: makes hooks raise. It acts when it is imported, before any plugin registers.
+
+``FENCE_TEST_RAISE`` names the hooks, separated by commas, or a file that names them: that can be changed meanwhile.
+"""
 
 # ruff: noqa: ANN401 - what SGLang hands over has no types
 
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import Any
 
 from sglang_fence.sglang_plugin import guard
 
-TARGET = os.environ.get("FENCE_TEST_RAISE", "")
+WHERE = os.environ.get("FENCE_TEST_RAISE", "")
 PLACE = os.environ.get("FENCE_TEST_RAISE_AT", "before")
 
 
@@ -17,21 +21,29 @@ def register() -> None:
     """Nothing is left to do."""
 
 
+def _asked() -> set[str]:
+    text = Path(WHERE).read_text(encoding="utf-8") if os.sep in WHERE else WHERE
+    return {name.strip() for name in text.split(",")}
+
+
 def _break(hook_class: Any) -> None:
     original = hook_class.around
 
     def around(self: Any) -> Any:
-        if self.target.key == TARGET:
+        handler, key = self._handler, self.target.key
+        sound = getattr(handler, PLACE)
 
-            def raising(*_: Any, **__: Any) -> None:
-                msg = f"planted in {TARGET}"
+        def perhaps_raise(*args: Any, **kwargs: Any) -> Any:
+            if key in _asked():
+                msg = f"planted in {key}"
                 raise RuntimeError(msg)
+            return sound(*args, **kwargs)
 
-            setattr(self._handler, PLACE, raising)
+        setattr(handler, PLACE, perhaps_raise)
         return original(self)
 
     hook_class.around = around
 
 
-if TARGET:
+if WHERE:
     _break(guard.Hook)
