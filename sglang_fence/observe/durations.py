@@ -53,6 +53,8 @@ class Moments:
     """H of the step itself."""
     previous_end: float | None = None
     """F of the step before, on the same stream."""
+    fenced: bool = False
+    """Whether a fence stood behind the step before."""
     next_start: float | None = None
     """G of the step after, on the same stream."""
     next_host_start: float | None = None
@@ -114,7 +116,9 @@ def _last(start: float, moments: Moments, latency: float) -> str:
     fence had let go, or behind the forward before.
     """
     host = moments.host_start
-    return "host" if host is None or start - host <= latency + _RESOLUTION else "fence"
+    if host is None or not moments.fenced:
+        return "host"
+    return "host" if start - host <= latency + _RESOLUTION else "fence"
 
 
 def _clamped(record: StepRecord, duration: str, us: float) -> float:

@@ -170,6 +170,7 @@ class Reader:
             moments.host_start = clock.on_timeline(record.host_start_ns)
         if previous is not None and previous.timers is not None:
             moments.previous_end = previous.timers.read_end(clock.read)
+            moments.fenced = previous.fence in {FenceKind.FINE, FenceKind.COARSE}
         if following is not None and following.timers is not None and following.host_start_ns:
             moments.next_start = following.timers.start_us
             moments.next_host_start = clock.on_timeline(following.host_start_ns)

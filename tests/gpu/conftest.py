@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,6 +13,8 @@ from sglang_fence.device.simulated.device import SimulatedDevice
 from sglang_fence.models.served import ServedModel
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from sglang_fence.device.protocol import DeviceModule
     from sglang_fence.models.served import Activations
 
@@ -81,3 +84,14 @@ def opened(request: pytest.FixtureRequest) -> Opened:
 def gpu() -> Opened:
     """Open the GPU, for what the simulated device has no counterpart of."""
     return Opened("cuda")
+
+
+@pytest.fixture
+def report(capsys: pytest.CaptureFixture[str]) -> Callable[[str], None]:
+    """Say what was measured, also where a test passes."""
+
+    def say(line: str) -> None:
+        with capsys.disabled():
+            sys.stdout.write(f"\n  {line}\n")
+
+    return say

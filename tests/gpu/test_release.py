@@ -15,6 +15,7 @@ from sglang_fence.engine.requests import Request, SamplingParams
 from sglang_fence.memory.request_pool import RowUpdates
 from sglang_fence.models.loading import ModelOptions
 from sglang_fence.observe.observer import Observer
+from sglang_fence.observe.sampling import Sampling
 from sglang_fence.runners.work import ForwardWork, pack_decode, upload_inputs
 
 if TYPE_CHECKING:
@@ -35,7 +36,11 @@ class Releases(Observer):
     def step_finished(self, record: StepRecord) -> None:
         if record.mode is ForwardMode.DECODE and record.slack_us is not None and record.timers is not None:
             self.slack.append(record.slack_us)
-            self.early.append(1e3 * record.timers.wait_end.elapsed_time(record.timers.forward_end))
+            timers = record.timers
+            end, wait, released = timers.end_us, timers.wait_us, timers.released_us
+            assert end is not None
+            assert wait is not None
+            self.early.append(end - max(wait, end if released is None else released))
 
 
 def length_of_a_delay(opened: Opened) -> float:
@@ -64,6 +69,7 @@ def test_most_of_a_slow_end_is_slack_behind_the_fine_fence_and_none_behind_the_c
             opened.device,
             EngineOptions(model=SMALL, max_running=2, graph=graph, fence=fence),
             [seen[fence]],
+            sampling=Sampling(timing_every=1),
         )
         requests = [Request(index, [5, 6, index], SamplingParams(max_new_tokens=16)) for index in range(2)]
         for request in requests:

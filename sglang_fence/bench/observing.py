@@ -1,0 +1,98 @@
+"""What observing costs a decode loop of about 0.25 ms a step: host time, the step's p99, steps a second."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from sglang_fence.bench.overlap import OverlapLoop, StepShape
+from sglang_fence.bench.spinning import cuda_spinner, simulated
+from sglang_fence.observe.exporting import ExportContext, make_exporter
+from sglang_fence.observe.sampling import Sampling
+from sglang_fence.observe.summary import Summary, percentile
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from sglang_fence.bench.spinning import Spinner
+    from sglang_fence.device.protocol import DeviceModule
+    from sglang_fence.observe.observer import Observer
+
+STEPS = 2_000
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """One block of one variant."""
+
+    host_us: float
+    """Host time a step, mean; blocking left out."""
+    host_p99_us: float
+    step_p99_us: float
+    """From one step to the next."""
+    steps_per_s: float
+
+
+def variants(otlp: str | None) -> dict[str, Callable[[], tuple[list[Observer], Sampling]]]:
+    """What is switched on, by name. The first has nothing on.
+
+    Args:
+        otlp: where traces go; None: the variant with traces is left out.
+    """
+
+    def everything() -> tuple[list[Observer], Sampling]:
+        summary = Summary()
+        context = ExportContext(ledger=summary, otlp=otlp)
+        return [
+            summary,
+            make_exporter("nvtx", context),
+            make_exporter("otel", context),
+        ], Sampling(timing_every=1, trace_ratio=0.01)
+
+    made: dict[str, Callable[[], tuple[list[Observer], Sampling]]] = {
+        "nothing": lambda: ([], Sampling()),
+        "counts alone": lambda: ([Summary()], Sampling(timing_every=0)),
+        "default": lambda: ([Summary()], Sampling()),
+        "every step timed": lambda: ([Summary()], Sampling(timing_every=1)),
+    }
+    if otlp is not None:
+        made["every step timed, NVTX, 1 % traced"] = everything
+    return made
+
+
+def blocks(device: DeviceModule, *, otlp: str | None, steps: int = STEPS) -> Mapping[str, Callable[[], Block]]:
+    """Make a loop for each variant; each block runs ``steps`` steps of it."""
+    shape = StepShape()
+    spinner: Spinner
+    if device.virtual_seconds() is None:
+        spinner = cuda_spinner(device)
+    else:
+        device, spinner = simulated(shape)
+    return {
+        name: _block(OverlapLoop(device, spinner, shape, "fine", *make()), steps)
+        for name, make in variants(otlp).items()
+    }
+
+
+def _block(loop: OverlapLoop, steps: int) -> Callable[[], Block]:
+    def block() -> Block:
+        host: list[int] = []
+        ends: list[int] = []
+
+        def on_step(busy: int) -> None:
+            host.append(busy)
+            ends.append(time.perf_counter_ns())
+
+        began = time.perf_counter_ns()
+        loop.run(steps, on_step)
+        wall = time.perf_counter_ns() - began
+        periods = [float(after - before) for before, after in zip(ends, ends[1:], strict=False)]
+        return Block(
+            host_us=sum(host) / len(host) / 1e3,
+            host_p99_us=(percentile([float(one) for one in host], 0.99) or 0.0) / 1e3,
+            step_p99_us=(percentile(periods, 0.99) or 0.0) / 1e3,
+            steps_per_s=steps / (wall / 1e9),
+        )
+
+    return block

@@ -1,0 +1,185 @@
+"""``OverlapLoop``: an overlap scheduler cut down to what the fence sees, with steps as long as they are asked to be.
+
+Schedule-stream work, a launch behind it, the barrier, and the results of the step before: the order of the scheduler,
+with its own graph, publisher, barrier and probe. The model is replaced by kernels of known length, so that the loop is
+bound by the device where a tiny model would be bound by the host.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from sglang_fence.contract import ForwardMode, SharedReadEnds
+from sglang_fence.engine.observation import make_probe
+from sglang_fence.fence.barrier import FencePolicy, WarBarrier
+from sglang_fence.fence.events import EventPool, Marker
+from sglang_fence.fence.publication import Mailbox, Publisher
+from sglang_fence.graphs.full import FullGraph
+from sglang_fence.graphs.parts import Part
+from sglang_fence.observe.record import Phase
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from sglang_fence.bench.spinning import Spinner
+    from sglang_fence.device.protocol import DeviceModule, Event
+    from sglang_fence.observe.observer import Observer
+    from sglang_fence.observe.sampling import Sampling
+
+_IN_FLIGHT = 2
+
+
+@dataclass(frozen=True, slots=True)
+class StepShape:
+    """How long the parts of a step take on the device, in µs."""
+
+    reads_us: float = 20.0
+    """Metadata preparation in the graph, up to the marker."""
+    compute_us: float = 230.0
+    """The forward behind it."""
+    schedule_us: float = 30.0
+    """Preparation on the schedule stream."""
+
+    @property
+    def forward_us(self) -> float:
+        """The whole forward."""
+        return self.reads_us + self.compute_us
+
+
+class OverlapLoop:
+    """Runs steps; reusable.
+
+    Args:
+        device: where.
+        spinner: makes kernels of known length.
+        shape: of a step.
+        fence: ``fine``, ``coarse`` or ``off``.
+        observers: who hears of it.
+        sampling: which steps are timed and traced.
+    """
+
+    def __init__(
+        self,
+        device: DeviceModule,
+        spinner: Spinner,
+        shape: StepShape,
+        fence: str,
+        observers: Sequence[Observer] = (),
+        sampling: Sampling | None = None,
+    ) -> None:
+        self._device = device
+        self.schedule, self.forward = device.Stream("schedule"), device.Stream("forward")
+        self.probe = make_probe(device, observers, sampling, self.forward, self.schedule)
+        pool = EventPool(device)
+        self._mailbox = Mailbox(pool)
+        self._publisher = Publisher(self._mailbox, pool)
+        policy = FencePolicy(fence != "off", fence == "coarse", f"--fence {fence}")
+        barrier = WarBarrier(device, self.schedule, policy, pool, self.probe)
+        self._read, self._compute = spinner(shape.reads_us), spinner(shape.compute_us)
+        self._prepare = spinner(shape.schedule_us) if shape.schedule_us else None
+        self._graph = self._capture()
+        ends = SharedReadEnds.IN_REPLAY
+        self._phase = Phase(ForwardMode.DECODE, "target", "bench", ends, ends, None)
+        self._in_flight: deque[Event] = deque()
+        self.steps = 0
+        around = self.probe.around
+        self._plan = self.probe.around_preparation(self._plan_step)
+        self._launch = around("launch", self._launch_step)
+        self._replay = around("replay", self._graph.replay)
+        self._publish = around("publish", self._publish_step)
+        self._fence = around("barrier", barrier.apply)
+        self._results = around("process_results", self._process)
+
+    # What the barrier asks of a worker.
+
+    @property
+    def last_shared_read_mailbox(self) -> Mailbox:
+        """The one mailbox."""
+        return self._mailbox
+
+    @property
+    def mailboxes(self) -> tuple[Mailbox, ...]:
+        """All of them."""
+        return (self._mailbox,)
+
+    def is_last_shared_read_phase(self, mode: ForwardMode) -> bool:
+        """A step has one phase."""
+        return mode is ForwardMode.DECODE
+
+    def run(self, steps: int, on_step: Callable[[int], None] = lambda _: None) -> None:
+        """Run so many steps and wait for them.
+
+        Args:
+            steps: how many.
+            on_step: called with the nanoseconds that the host was busy in each step, blocking left out.
+        """
+        with self._device.stream(self.schedule):
+            for _ in range(steps):
+                self._step(on_step)
+        self._device.synchronize()
+        self._in_flight.clear()
+        if self.probe.on:
+            self.probe.idle()
+            self.probe.flush()
+
+    def _step(self, on_step: Callable[[int], None]) -> None:
+        device, probe, step = self._device, self.probe, self.steps
+        self.steps += 1
+        began = device.host_ns()
+        self._plan(step)
+        if probe.on:
+            probe.step_started(step, ForwardMode.DECODE, "bench", 32, 32)
+        self.forward.wait_stream(self.schedule)
+        with device.stream(self.forward):
+            if probe.on:
+                probe.forward_started(self.forward)
+            done = self._launch(step)
+        if probe.on:
+            probe.launched()
+        self._in_flight.append(done)
+        self._fence(step, self, self.forward)
+        busy = device.host_ns() - began
+        if len(self._in_flight) == _IN_FLIGHT:
+            self._in_flight.popleft().synchronize()
+        began = device.host_ns()
+        self._results(step)
+        if probe.on:
+            probe.drain()
+        on_step(busy + device.host_ns() - began)
+
+    def _plan_step(self, _step: int) -> None:
+        if self._prepare is not None:
+            self._device.launch("bench_schedule", self._prepare)
+
+    def _launch_step(self, step: int) -> Event:
+        if self.probe.on:
+            self.probe.resolved(self._phase)
+        self._replay()
+        self._publish(step)
+        done = self._device.Event()
+        done.record()
+        return done
+
+    def _publish_step(self, step: int) -> None:
+        marker = self._graph.in_graph_metadata_prep_done
+        if marker is None:
+            self._publisher.post_replay(step, ForwardMode.DECODE)
+        else:
+            self._publisher.in_replay(step, ForwardMode.DECODE, marker)
+
+    def _process(self, _step: int) -> None:
+        """Results cost nothing here."""
+
+    def _capture(self) -> FullGraph:
+        device, planted = self._device, list[Marker | None]()
+        parts = [
+            Part(lambda: device.launch("bench_reads", self._read)),
+            Part(lambda: planted.append(Marker.plant(device))),
+            Part(lambda: device.launch("bench_compute", self._compute)),
+        ]
+        with device.stream(self.forward):
+            graph = FullGraph(device, "bench", parts, lambda: planted[-1])
+        device.synchronize()
+        return graph

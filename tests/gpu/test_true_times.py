@@ -1,0 +1,137 @@
+"""Slack, wait and lost time on a GPU, against what is known of kernels that take as long as they are told."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import torch
+
+from sglang_fence.bench.overlap import OverlapLoop, StepShape
+from sglang_fence.bench.spinning import cuda_spinner
+from sglang_fence.contract import FallbackReason, FenceKind, ForwardMode, SharedReadEnds
+from sglang_fence.engine.observation import make_probe
+from sglang_fence.observe.observer import Observer
+from sglang_fence.observe.sampling import Sampling
+from sglang_fence.observe.summary import Summary
+
+if TYPE_CHECKING:
+    from sglang_fence.observe.record import StepRecord
+    from tests.gpu.conftest import Opened
+
+pytestmark = pytest.mark.gpu
+
+ROUNDS = 60
+WITHIN_US = 2.0
+
+
+class Fine:
+    """A verdict."""
+
+    kind = FenceKind.FINE
+    reason: FallbackReason | None = None
+    published: tuple[SharedReadEnds, int] | None = (SharedReadEnds.IN_REPLAY, 0)
+
+
+class Durations(Observer):
+    """Slack and wait of each step."""
+
+    def __init__(self) -> None:
+        self.slack: list[float] = []
+        self.wait: list[float] = []
+        self.clamped = 0
+
+    def step_finished(self, record: StepRecord) -> None:
+        assert record.slack_us is not None
+        assert record.wait_us is not None
+        self.slack.append(record.slack_us)
+        self.wait.append(record.wait_us)
+        self.clamped += bool(record.clamped)
+
+
+@pytest.mark.parametrize("delay_us", [0.0, 15.0, 60.0], ids=lambda us: f"schedule {us:g} us late")
+def test_slack_and_wait_are_those_of_the_kernels(gpu: Opened, delay_us: float) -> None:
+    """The truth is read off a timing event that is a node of the graph, and off one on the schedule stream.
+
+    Everything is enqueued behind a gate, so that nothing of it is clamped by the moment at which the host enqueued it.
+    """
+    device = gpu.device
+    spin = cuda_spinner(device)
+    forward, schedule, gate = device.Stream("forward"), device.Stream("schedule"), device.Stream("gate")
+    heard = Durations()
+    probe = make_probe(device, [heard], Sampling(timing_every=1), forward, schedule)
+    event: Any = torch.cuda.Event
+    marker, moment = device.Event(external=True), event(enable_timing=True, external=True)
+    graph = device.Graph("known")
+    with device.stream(forward), device.capture(graph):
+        spin(30.0)()
+        moment.record()
+        marker.record()
+        spin(200.0)()
+    slack: list[float] = []
+    wait: list[float] = []
+    for step in range(ROUNDS):
+        opens, end, at_wait = device.Event(), event(enable_timing=True), event(enable_timing=True)
+        with device.stream(gate):
+            spin(300.0)()
+            opens.record()
+        forward.wait_event(opens)
+        schedule.wait_event(opens)
+        probe.step_started(step, ForwardMode.DECODE, "known", 1, 1)
+        with device.stream(forward):
+            probe.forward_started(forward)
+            graph.replay()
+        if delay_us:
+            with device.stream(schedule):
+                spin(delay_us)()
+        probe.launched()
+        probe.reads_end(Fine(), marker, forward)
+        end.record(_raw(forward))
+        at_wait.record(_raw(schedule))
+        probe.before_wait()
+        schedule.wait_event(marker)
+        probe.after_wait(Fine())
+        device.synchronize()
+        probe.drain()
+        slack.append(1e3 * moment.elapsed_time(end))
+        wait.append(max(0.0, 1e3 * at_wait.elapsed_time(moment)))
+    off = [statistics.median(a - b for a, b in zip(heard.slack, slack, strict=True))]
+    off.append(statistics.median(a - b for a, b in zip(heard.wait, wait, strict=True)))
+    report(
+        f"slack {statistics.median(slack):.2f}, off {off[0]:+.2f}; wait {statistics.median(wait):.2f}, off {off[1]:+.2f}"
+    )
+    report(f"clamped {heard.clamped} of {ROUNDS}; calibrated {probe.health.calibration_us}")
+    assert all(abs(one) <= WITHIN_US for one in off)
+
+
+@pytest.mark.parametrize("schedule_us", [0.0, 100.0, 300.0])
+@pytest.mark.parametrize("compute_us", [250.0, 1000.0, 5000.0])
+def test_lost_time_is_what_a_coarse_fence_costs(gpu: Opened, compute_us: float, schedule_us: float) -> None:
+    shape = StepShape(reads_us=20.0, compute_us=compute_us - 20.0, schedule_us=schedule_us)
+    device, steps = gpu.device, max(60, round(200_000 / compute_us))
+    spin = cuda_spinner(device)
+    summaries = {"fine": Summary(), "coarse": Summary()}
+    loops = {
+        fence: OverlapLoop(device, spin, shape, fence, [summary], Sampling(timing_every=1))
+        for fence, summary in summaries.items()
+    }
+    for loop in loops.values():
+        loop.run(steps)
+    before = summaries["coarse"].total().lost_us
+    taken: dict[str, list[float]] = {"fine": [], "coarse": []}
+    rounds = 5
+    for _ in range(rounds):
+        for fence, loop in loops.items():
+            began = time.perf_counter_ns()
+            loop.run(steps)
+            taken[fence].append((time.perf_counter_ns() - began) / 1e3 / steps)
+    measured = statistics.median(a - b for a, b in zip(taken["coarse"], taken["fine"], strict=True))
+    lost = (summaries["coarse"].total().lost_us - before) / rounds / steps
+    report(f"decode {compute_us:g}, schedule {schedule_us:g}: measured {measured:.2f} us a step, lost {lost:.2f}")
+    assert abs(lost - measured) <= max(0.2 * measured, 2.0)
+
+
+def _raw(stream: object) -> Any:  # noqa: ANN401 - torch's stream
+    return getattr(stream, "raw")  # noqa: B009 - the protocol has none
