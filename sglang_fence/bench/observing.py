@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from sglang_fence.bench.overlap import OverlapLoop, StepShape
@@ -87,7 +88,7 @@ def _block(loop: OverlapLoop, steps: int) -> Callable[[], Block]:
         began = time.perf_counter_ns()
         loop.run(steps, on_step)
         wall = time.perf_counter_ns() - began
-        periods = [float(after - before) for before, after in zip(ends, ends[1:], strict=False)]
+        periods = [float(after - before) for before, after in pairwise(ends)]
         return Block(
             host_us=sum(host) / len(host) / 1e3,
             host_p99_us=(percentile([float(one) for one in host], 0.99) or 0.0) / 1e3,

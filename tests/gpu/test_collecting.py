@@ -39,7 +39,7 @@ class Traces(Observer):
 
 
 @pytest.mark.parametrize("graph", ["full", "breakable"])
-def test_device_spans_lie_inside_the_hosts_bounds(gpu: Opened, graph: str) -> None:
+def test_device_spans_lie_inside_the_hosts_bounds(gpu: Opened, graph: str, report: Callable[[str], None]) -> None:
     """A step's device work begins after the host began with it, and ends before its results were processed."""
     traces, summary = Traces(), Summary()
     options = EngineOptions(model=ModelOptions(dtype="float32", context_len=96), graph=graph, max_running=4)
@@ -63,9 +63,8 @@ def test_device_spans_lie_inside_the_hosts_bounds(gpu: Opened, graph: str) -> No
         # Its results are processed in the iteration of the step after.
         processed = next((span for span in following.spans if span.name == "process_results"), None)
         if processed is not None:
-            late += (
-                max(span.end_ns for span in device if span.track is Track.FORWARD) > processed.end_ns + trace.error_ns
-            )
+            end = max(span.end_ns for span in device if span.track is Track.FORWARD)
+            late += end > processed.end_ns + trace.error_ns
     report(f"{len(steps)} steps, clock error {traces.seen[-1].error_ns} ns")
     assert late == 0
 

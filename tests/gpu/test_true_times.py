@@ -18,6 +18,8 @@ from sglang_fence.observe.sampling import Sampling
 from sglang_fence.observe.summary import Summary
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from sglang_fence.observe.record import StepRecord
     from tests.gpu.conftest import Opened
 
@@ -52,7 +54,7 @@ class Durations(Observer):
 
 
 @pytest.mark.parametrize("delay_us", [0.0, 15.0, 60.0], ids=lambda us: f"schedule {us:g} us late")
-def test_slack_and_wait_are_those_of_the_kernels(gpu: Opened, delay_us: float) -> None:
+def test_slack_and_wait_are_those_of_the_kernels(gpu: Opened, delay_us: float, report: Callable[[str], None]) -> None:
     """The truth is read off a timing event that is a node of the graph, and off one on the schedule stream.
 
     Everything is enqueued behind a gate, so that nothing of it is clamped by the moment at which the host enqueued it.
@@ -99,16 +101,17 @@ def test_slack_and_wait_are_those_of_the_kernels(gpu: Opened, delay_us: float) -
         wait.append(max(0.0, 1e3 * at_wait.elapsed_time(moment)))
     off = [statistics.median(a - b for a, b in zip(heard.slack, slack, strict=True))]
     off.append(statistics.median(a - b for a, b in zip(heard.wait, wait, strict=True)))
-    report(
-        f"slack {statistics.median(slack):.2f}, off {off[0]:+.2f}; wait {statistics.median(wait):.2f}, off {off[1]:+.2f}"
-    )
-    report(f"clamped {heard.clamped} of {ROUNDS}; calibrated {probe.health.calibration_us}")
+    report(f"slack {statistics.median(slack):.2f} us, off by {off[0]:+.2f}")
+    report(f"wait {statistics.median(wait):.2f} us, off by {off[1]:+.2f}; clamped {heard.clamped} of {ROUNDS}")
+    report(f"calibrated: {probe.health.calibration_us}")
     assert all(abs(one) <= WITHIN_US for one in off)
 
 
 @pytest.mark.parametrize("schedule_us", [0.0, 100.0, 300.0])
 @pytest.mark.parametrize("compute_us", [250.0, 1000.0, 5000.0])
-def test_lost_time_is_what_a_coarse_fence_costs(gpu: Opened, compute_us: float, schedule_us: float) -> None:
+def test_lost_time_is_what_a_coarse_fence_costs(
+    gpu: Opened, compute_us: float, schedule_us: float, report: Callable[[str], None]
+) -> None:
     shape = StepShape(reads_us=20.0, compute_us=compute_us - 20.0, schedule_us=schedule_us)
     device, steps = gpu.device, max(60, round(200_000 / compute_us))
     spin = cuda_spinner(device)
