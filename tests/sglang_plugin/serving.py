@@ -13,6 +13,7 @@ import re
 import signal
 import socket
 import subprocess
+import threading
 import time
 import urllib.error
 import urllib.request
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping
 
 HELPERS = Path(__file__).parent / "helpers"
+QUIET = 12
+"""So many looks, a fifth of a second apart, show the same once nothing is to come."""
+
 START_S = 240.0
 """A server is ready after about 25 s on an idle machine."""
 
@@ -95,10 +99,16 @@ class Server:
                 self.process.wait(0.2)
         return True
 
-    def wait_until_counted(self) -> Counter[tuple[str, str]]:
-        """Return the independent count once the metrics agree with it, or the time is up."""
-        self.wait_for(lambda text: total(text, "sglang_fence_steps_total") == self.counted().total())
-        return self.counted()
+    def settled(self) -> str:
+        """Return the metrics once nothing of ours changes any more: they are written about once a second, in pieces."""
+        seen: list[list[str]] = []
+
+        def same(text: str) -> bool:
+            seen.append([line for line in text.splitlines() if line.startswith("sglang_fence_")])
+            return len(seen) > QUIET and all(lines == seen[-1] for lines in seen[-QUIET:])
+
+        self.wait_for(same, 40.0)
+        return self.metrics()
 
 
 _SAMPLE = re.compile(r"^(?P<name>[\w:]+)(?:\{(?P<labels>.*)\})? (?P<value>\S+)$")
@@ -185,6 +195,24 @@ def stop(server: Server, patience_s: float = 60.0) -> int:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
+
+
+def alive(pids: set[int], patience_s: float = 20.0) -> set[int]:
+    """Return those that still run after ``patience_s``; one that only waits for its parent to ask doesn't."""
+    deadline = time.monotonic() + patience_s
+    pause = threading.Event()
+    while left := {pid for pid in pids if _state(pid) not in {None, "Z", "X"}}:
+        if time.monotonic() > deadline:
+            return left
+        pause.wait(0.1)
+    return set()
+
+
+def _state(pid: int) -> str | None:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return None
 
 
 def children(pid: int) -> set[int]:

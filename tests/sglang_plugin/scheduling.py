@@ -1,0 +1,207 @@
+"""A scheduler of SGLang's shape, run step by step with the real hooks, the real probe and the real ledger around it.
+
+It does what SGLang's scheduler and runners do to mailboxes, and no more.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from sglang_fence.observe.ledger import Ledger
+from sglang_fence.observe.observer import Observers
+from sglang_fence.observe.sampling import Sampling
+from sglang_fence.sglang_plugin.guard import Handler, Meter
+from sglang_fence.sglang_plugin.phases import Phases
+from sglang_fence.sglang_plugin.probing import make_probe, no_probe
+from sglang_fence.sglang_plugin.runner_hooks import DecodeResolve, DraftExtend, PublishPrefill, RunnerExecute
+from sglang_fence.sglang_plugin.scheduler_hooks import ApplyBarrier, OnIdle, RunBatch, Watch
+from sglang_fence.sglang_plugin.steps import Steps
+from sglang_fence.sglang_plugin.targets import LOOPS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from sglang_fence.contract import FallbackReason, FenceKind, SharedReadEnds
+
+
+@dataclass(frozen=True)
+class Member:
+    """A member of an enum of SGLang's."""
+
+    name: str
+
+
+class Backend:
+    """Declares."""
+
+    def __init__(self, **declared: str) -> None:
+        self.declared = {"DECODE": "IN_REPLAY", "TARGET_VERIFY": "IN_REPLAY", **declared}
+
+    def shared_read_ends(self, mode: Member) -> Member:
+        return Member(self.declared.get(mode.name, "UNKNOWN"))
+
+
+class SnapshotBackend(Backend):
+    """Answers for prefill by the snapshot that it built."""
+
+
+@dataclass
+class Algorithm:
+    """A speculative algorithm of 0.5.23."""
+
+    name: str = "NONE"
+    may_publish: bool = True
+
+    def is_none(self) -> bool:
+        return self.name == "NONE"
+
+    def supports_prefill_shared_read_done(self) -> bool:
+        return self.may_publish
+
+
+@dataclass
+class Runner:
+    """A model runner."""
+
+    attn_backend: Backend = field(default_factory=Backend)
+    is_draft_worker: bool = False
+    spec_algorithm: Algorithm = field(default_factory=Algorithm)
+    shared_read_done_event: object | None = None
+    model_runner: Any = None
+    forward_mode: Member = Member("DRAFT_EXTEND_V2")
+
+    def __post_init__(self) -> None:
+        self.model_runner = self  # it stands for its graph runners, too
+        self.draft_extend_attn_backend = self.attn_backend
+
+
+@dataclass
+class Batch:
+    """A batch."""
+
+    forward_mode: Member
+    reqs: list[object] = field(default_factory=lambda: [object()])
+    extend_num_tokens: int | None = None
+
+
+@dataclass
+class Border:
+    """SGLang's switches."""
+
+    forced_on: bool = False
+    prefill: bool = True
+    cached: bool = False
+    draft_extend_declares: bool = True
+
+    def forced(self) -> bool:
+        return self.forced_on
+
+    def prefill_on(self) -> bool:
+        return self.prefill
+
+    def host_cache(self) -> bool:
+        return self.cached
+
+    def snapshots_prefill(self, backend: object) -> bool:
+        return isinstance(backend, SnapshotBackend)
+
+    def spec_reader_follows(self, runner: Runner) -> bool:
+        return not runner.spec_algorithm.supports_prefill_shared_read_done()
+
+
+class Scheduler:
+    """The scheduler, its worker, and the hooks around both."""
+
+    def __init__(self, loop: str | None = "event_loop_overlap", *, border: Border | None = None) -> None:
+        self.border = border or Border()
+        self.ledger = Ledger()
+        self.steps = Steps(no_probe())
+        self.phases = Phases(self.steps)
+        fake: Any = self.border
+        self.watch = Watch(self.steps, self.phases, fake, self.ledger.health, Meter())
+        self.watch.loop = LOOPS.get(loop or "")
+        observers = Observers([self.ledger])
+        shaped: Any = self
+        self.steps.probe = make_probe(shaped, observers, Sampling(), self.ledger.health, None, live=False)
+        self.run_batch_hook = RunBatch(self.watch)
+        self.barrier_hook = ApplyBarrier(self.watch)
+        self.idle_hook = OnIdle(self.watch)
+        self.resolve_hook = DecodeResolve(self.phases)
+        self.execute_hook = RunnerExecute(self.phases)
+        self.publish_hook = PublishPrefill(self.phases, fake)
+        self.draft_hook = DraftExtend(self.phases, fake)
+
+        self.target = Runner()
+        self.owner = self.target
+        self.model_worker = self
+        self.forward_stream = self.schedule_stream = object()
+        self.cur_batch_for_debug: Batch | None = None
+        self._war_barrier_enabled = True
+
+    @property
+    def last_shared_read_runner(self) -> Runner:
+        return self.owner
+
+    # What SGLang does, each with its hook around it.
+
+    def step(self, mode: str, *served: Callable[[], object], barrier: bool = True, seen: bool = True) -> None:
+        """Run one iteration: launch, then the barrier."""
+        self.cur_batch_for_debug = Batch(Member(mode))
+        if seen:
+            around(self.run_batch_hook, lambda *_: [serve() for serve in served], self, self.cur_batch_for_debug)
+        if barrier:
+            around(self.barrier_hook, Scheduler._barrier, self)
+
+    def _barrier(self) -> None:
+        if self._war_barrier_enabled:
+            self.owner.shared_read_done_event = None
+
+    def graph(self, runner: Runner, mode: str, resolved: str) -> None:
+        """Replay a decode or verify graph."""
+        around(self.resolve_hook, lambda *_: Member(resolved), runner, runner.attn_backend, Member(mode))
+        if resolved != "UNKNOWN":
+            runner.shared_read_done_event = object()
+
+    def eager(self, runner: Runner, mode: str, *, publishes: bool | None = None, runs_as: str | None = None) -> None:
+        """Run a batch eagerly; ``publishes``: None where prefill's publication isn't even asked for."""
+        batch = Batch(Member(mode))
+
+        def publish(*_: object) -> None:
+            if publishes:
+                runner.shared_read_done_event = object()
+
+        def execute(*_: object) -> None:
+            batch.forward_mode = Member(runs_as or mode)
+            if publishes is not None:
+                around(self.publish_hook, publish, runner, object(), object())
+
+        around(self.execute_hook, execute, runner, batch)
+
+    def draft_extend(self, runner: Runner, *, publishes: bool) -> None:
+        """Run EAGLE's draft-extend by its graph."""
+
+        def execute(*_: object) -> None:
+            runner.shared_read_done_event = object() if publishes else None
+
+        around(self.draft_hook, execute, runner, Batch(runner.forward_mode))
+
+    def idle(self) -> None:
+        """Have nothing to launch."""
+        around(self.idle_hook, lambda *_: None, self)
+
+    # What came of it.
+
+    def counted(self) -> Counter[tuple[str, FenceKind, FallbackReason | None, SharedReadEnds]]:
+        """Return steps by mode, fence, reason and resolved end."""
+        counts: Counter[tuple[str, FenceKind, FallbackReason | None, SharedReadEnds]] = Counter()
+        for kind, cell in self.ledger.cells.items():
+            counts[kind.mode.value, kind.fence, kind.reason, kind.resolved] += cell.steps
+        return counts
+
+
+def around(handler: Handler, original: Callable[..., object], *args: object) -> None:
+    """Call ``original`` with a hook around it, unguarded: an error of the hook's is the test's."""
+    token = handler.before(*args)
+    handler.after(token, original(*args), *args)
