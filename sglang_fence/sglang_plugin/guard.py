@@ -77,8 +77,8 @@ class Hook:
         """Whether it raised too often."""
         return self.errors >= ERRORS_ALLOWED
 
-    def failed(self, error: Exception) -> None:
-        """Count an error of the hook's own."""
+    def failed(self, error: Exception) -> bool:
+        """Count an error of the hook's own; return whether that was one too many."""
         self.errors += 1
         key = self.target.key
         self._health.errors[key] += 1
@@ -92,41 +92,57 @@ class Hook:
                 self.errors,
                 self.target.unseen,
             )
+        return self.stepped_aside
 
-    def around(self) -> Callable[..., Any]:
-        """Return the hook as SGLang's registry takes it: called with the original, then its arguments."""
-        before, after, raised = self._handler.before, self._handler.after, self._handler.raised
-        meter, key, cost = self._meter, self.target.key, self._health.cost_ns
+    def around(self) -> Callable[..., Any]:  # noqa: C901 - in one piece, since a call costs more than a branch
+        """Return the hook as SGLang's registry takes it: called with the original, then its arguments.
 
-        def hook(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - passed through
-            if self.errors >= ERRORS_ALLOWED:
+        It is called several times a step, so that everything it needs is at hand, and what a handler leaves out isn't
+        called.
+        """
+        before, after, raised = self._part("before"), self._part("after"), self._part("raised")
+        meter, key, cost, failed = self._meter, self.target.key, self._health.cost_ns, self.failed
+        aside = False
+
+        def hook(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401, C901 - as above
+            nonlocal aside
+            if aside:
                 return original(*args, **kwargs)
             measured = meter.on
-            started = perf_counter_ns() if measured else 0
-            token = _FAILED
-            try:
-                token = before(*args, **kwargs)
-            except Exception as error:  # noqa: BLE001 - fails open: counted and logged
-                self.failed(error)
-            if measured:
-                cost[key] += (perf_counter_ns() - started) * COST_SAMPLE
-            if token is _FAILED:  # outside of the handler above, or an error of the original's would name ours
-                return original(*args, **kwargs)
+            token = None
+            if before is not None:
+                started = perf_counter_ns() if measured else 0
+                try:
+                    token = before(*args, **kwargs)
+                except Exception as error:  # noqa: BLE001 - fails open: counted and logged
+                    aside = failed(error)
+                    token = _FAILED
+                if measured:
+                    cost[key] += (perf_counter_ns() - started) * COST_SAMPLE
+                if token is _FAILED:  # outside of the handler above, or an error of the original's would name ours
+                    return original(*args, **kwargs)
             try:
                 result = original(*args, **kwargs)
             except BaseException:
                 try:
-                    raised(token)
+                    if raised is not None:
+                        raised(token)
                 except Exception as error:  # noqa: BLE001 - as above
-                    self.failed(error)
+                    aside = failed(error)
                 raise
-            started = perf_counter_ns() if measured else 0
-            try:
-                after(token, result, *args, **kwargs)
-            except Exception as error:  # noqa: BLE001 - as above
-                self.failed(error)
-            if measured:
-                cost[key] += (perf_counter_ns() - started) * COST_SAMPLE
+            if after is not None:
+                started = perf_counter_ns() if measured else 0
+                try:
+                    after(token, result, *args, **kwargs)
+                except Exception as error:  # noqa: BLE001 - as above
+                    aside = failed(error)
+                if measured:
+                    cost[key] += (perf_counter_ns() - started) * COST_SAMPLE
             return result
 
         return hook
+
+    def _part(self, name: str) -> Callable[..., Any] | None:
+        """Return one part of the handler; None where it does nothing."""
+        part: Callable[..., Any] = getattr(self._handler, name)
+        return None if getattr(part, "__func__", None) is getattr(Handler, name) else part

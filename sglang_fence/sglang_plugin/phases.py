@@ -8,7 +8,7 @@ own.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from sglang_fence.contract import FallbackReason, SharedReadEnds
 from sglang_fence.observe.record import Phase
@@ -26,14 +26,22 @@ NO_MARKER = "no_marker"
 """Cause of a downgrade: the graph that replays carries no marker."""
 
 
-class Served(NamedTuple):
-    """The last phase of a runner."""
+class Served:
+    """The last phase of a runner, and what SGLang said of it: a step that says the same is the same phase."""
 
-    step: int
-    ends: SharedReadEnds
-    """Resolved; UNKNOWN: it published nothing."""
-    reason: FallbackReason | None
-    """Why not."""
+    __slots__ = ("backend", "declared", "mode", "phase", "published", "reason", "resolved", "step")
+
+    def __init__(self) -> None:
+        self.step = -1
+        self.phase: Phase | None = None
+        self.published = False
+        """Whether the runner put a read end into its mailbox."""
+        self.reason: FallbackReason | None = None
+        """Why not."""
+        self.backend: BackendLike | None = None
+        self.mode: Named | None = None
+        self.declared: Named | None = None
+        self.resolved: Named | None = None
 
 
 @dataclass(slots=True)
@@ -55,7 +63,6 @@ class Phases:
     def __init__(self, steps: Steps) -> None:
         self._steps = steps
         self._served: dict[int, Served] = {}
-        self._known: dict[tuple[object, ...], Phase] = {}
         self.serving: list[Serving] = []
         """Innermost last."""
         self.unsound_seen = False
@@ -68,7 +75,8 @@ class Phases:
 
     def mark(self, name: str) -> AbstractContextManager[None] | None:
         """Begin a range of the step in progress."""
-        return self._steps.probe.range(name) if self._steps.open else None
+        steps = self._steps
+        return steps.probe.range(name) if steps.open and steps.probe.marks else None
 
     def of(self, runner: RunnerLike) -> Served | None:
         """Return the last phase that ``runner`` served in the step in progress; None: it served none."""
@@ -80,19 +88,27 @@ class Phases:
         runner: RunnerLike,
         backend: BackendLike,
         mode: Named,
-        ends: tuple[Named, Named],
+        declared: Named,
+        resolved: Named,
         reason: FallbackReason | None = None,
     ) -> Phase:
-        """A phase of the step in progress is served; ``ends``: declared, and resolved."""
-        key = (mode, type(backend), runner.is_draft_worker, *ends)
-        phase = self._known.get(key)
-        if phase is None:
-            phase = self._known[key] = _phase(
-                runner, backend, forward_mode(mode), read_ends(ends[0]), read_ends(ends[1])
-            )
-        if phase.resolved is SharedReadEnds.UNKNOWN and reason is None:
-            reason = FallbackReason.BACKEND_UNKNOWN
-        self._served[id(runner)] = Served(self._steps.number, phase.resolved, reason)
+        """A phase of the step in progress is served."""
+        served = self._served.get(id(runner))
+        if served is None:
+            served = self._served[id(runner)] = Served()
+        phase = served.phase
+        if (
+            phase is None
+            or backend is not served.backend
+            or mode is not served.mode
+            or declared is not served.declared
+            or resolved is not served.resolved
+        ):
+            served.backend, served.mode, served.declared, served.resolved = backend, mode, declared, resolved
+            phase = served.phase = _phase(runner, backend, forward_mode(mode), read_ends(declared), read_ends(resolved))
+            served.published = phase.resolved is not SharedReadEnds.UNKNOWN
+        served.step = self._steps.number
+        served.reason = reason if reason is not None or served.published else FallbackReason.BACKEND_UNKNOWN
         self._steps.probe.resolved(phase)
         return phase
 

@@ -26,12 +26,14 @@ class CoreProbe:
 
     Args:
         probe: the core's.
-        streams: SGLang's forward stream, dressed; None on a device without timing events, where any stream does.
+        streams: SGLang's streams, dressed; None on a device without timing events, where any stream does.
+        marks: whether ranges may be heard, now or after a change of the sampling.
     """
 
-    def __init__(self, probe: StepProbe, streams: CudaStreams | None) -> None:
+    def __init__(self, probe: StepProbe, streams: CudaStreams | None, *, marks: bool) -> None:
         self._probe = probe
         self._streams = streams
+        self.marks = marks
         self.step_started = probe.step_started
         self.resolved = probe.resolved
         self.launched = probe.launched
@@ -74,7 +76,7 @@ class CoreProbe:
 
 def no_probe() -> CoreProbe:
     """Return one that nobody hears: before a loop runs, and after the last one."""
-    return CoreProbe(StepProbe(Observers()), None)
+    return CoreProbe(StepProbe(Observers()), None, marks=False)
 
 
 class CudaStreams:
@@ -112,7 +114,7 @@ def make_probe(
     times = None if streams is None else device_times(scheduler, streams, health)
     apart = dataclasses.replace(health, cost_ns=Counter())
     probe = StepProbe(observers, times, sampling=sampling, health=apart, live=live)
-    return CoreProbe(probe, streams)
+    return CoreProbe(probe, streams, marks=live or sampling.traces or bool(observers.range_started))
 
 
 def device_times(scheduler: SchedulerLike, streams: CudaStreams, health: Health) -> DeviceTimes:

@@ -55,7 +55,7 @@ class DecodeResolve(Handler):
         if not self._phases.in_step:
             return
         declared = attn_backend.shared_read_ends(forward_mode)
-        phase = self._phases.tell(runner.model_runner, attn_backend, forward_mode, (declared, result))
+        phase = self._phases.tell(runner.model_runner, attn_backend, forward_mode, declared, result)
         if phase.resolved < phase.declared:
             warn_unsound(self._phases, phase)
 
@@ -80,7 +80,7 @@ class RunnerExecute(Handler):
             declared = backend.shared_read_ends(token.mode)
             idle = forward_mode(token.mode).is_idle()
             reason = FallbackReason.IDLE if idle else FallbackReason.NO_GRAPH
-            self._phases.tell(token.runner, backend, token.mode, (declared, SharedReadEnds.UNKNOWN), reason)
+            self._phases.tell(token.runner, backend, token.mode, declared, SharedReadEnds.UNKNOWN, reason)
 
     def raised(self, token: Serving) -> None:  # noqa: D102 - see Handler
         leave(token.marked)
@@ -111,10 +111,10 @@ class PublishPrefill(Handler):
         if event is not None and event is not token:
             # A backend that snapshots declares by building the snapshot.
             declared = SharedReadEnds.PRE_REPLAY if declared is SharedReadEnds.UNKNOWN else declared
-            self._phases.tell(model_runner, backend, serving.mode, (declared, SharedReadEnds.PRE_REPLAY))
+            self._phases.tell(model_runner, backend, serving.mode, declared, SharedReadEnds.PRE_REPLAY)
         else:
             reason = prefill_reason(self._border, model_runner, backend, forward_mode(now), declared)
-            self._phases.tell(model_runner, backend, serving.mode, (declared, SharedReadEnds.UNKNOWN), reason)
+            self._phases.tell(model_runner, backend, serving.mode, declared, SharedReadEnds.UNKNOWN, reason)
 
 
 class _Before(NamedTuple):
@@ -145,7 +145,7 @@ class DraftExtend(Handler):
             resolved = SharedReadEnds.POST_REPLAY
         else:
             resolved = SharedReadEnds.PRE_REPLAY
-        phase = self._phases.tell(runner.model_runner, backend, runner.forward_mode, (declared, resolved))
+        phase = self._phases.tell(runner.model_runner, backend, runner.forward_mode, declared, resolved)
         if phase.resolved < phase.declared:
             warn_unsound(self._phases, phase)
 

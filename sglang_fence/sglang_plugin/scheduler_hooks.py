@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from sglang_fence.contract import FallbackReason, FenceKind, ForwardMode, SharedReadEnds
+from sglang_fence.contract import FallbackReason, FenceKind, ForwardMode
 from sglang_fence.sglang_plugin.guard import Handler
 from sglang_fence.sglang_plugin.phases import role_of
 from sglang_fence.sglang_plugin.requests import traceparents
@@ -44,24 +44,32 @@ class Watch:
         self.unoverlapped: Counter[ForwardMode] = Counter()
         """Launches that waited for the results of the one before."""
         self._owner: RunnerLike | None = None
-        self._left: tuple[RunnerLike, object] | None = None
+        self._owner_before: RunnerLike | None = None
+        self._lying: object | None = None
+        """What lay in that one's mailbox when the step began."""
+        self._verdict = Verdict()
 
     def begin(self, scheduler: SchedulerLike, batch: ScheduleBatchLike | None) -> None:
         """Begin a step; ``batch`` is what it computes."""
         self.meter.next_step()
-        owner = scheduler.model_worker.last_shared_read_runner
-        lying = owner.shared_read_done_event
-        self._left = None if lying is None else (owner, lying)
-        self.mode = mode = forward_mode(batch.forward_mode) if batch is not None else None
-        size = len(batch.reqs) if batch is not None else 0
-        tokens = (batch.extend_num_tokens if batch is not None else None) or size
+        owner = self._owner_before = scheduler.model_worker.last_shared_read_runner
+        self._lying = owner.shared_read_done_event
         self.forward_enqueued = False
-        self.steps.begin(mode or ForwardMode.IDLE, type(owner.attn_backend).__name__, size, tokens)
+        backend = type(owner.attn_backend).__name__
+        if batch is None:
+            self.mode = ForwardMode.IDLE
+            self.steps.begin(ForwardMode.IDLE, backend, 0, 0)
+        else:
+            mode = self.mode = forward_mode(batch.forward_mode)
+            size = len(batch.reqs)
+            if self.forward_stream is not None and scheduler.last_batch is not None and not scheduler.result_queue:
+                self.unoverlapped[mode] += 1  # an overlapped launch has the last one's results still to process
+            self.steps.begin(mode, backend, size, batch.extend_num_tokens or size)
 
     def judge(self, scheduler: SchedulerLike) -> Verdict:
         """Return how the barrier is about to come out, by what SGLang itself looks at."""
         if not scheduler._war_barrier_enabled:  # noqa: SLF001 - SGLang's name; it has no other
-            return Verdict(FenceKind.DISABLED)
+            return self._verdict.tell(FenceKind.DISABLED)
         owner = scheduler.model_worker.last_shared_read_runner
         if owner is not self._owner:
             if self._owner is not None:
@@ -69,24 +77,21 @@ class Watch:
             self._owner = owner
         event = owner.shared_read_done_event
         served = self.phases.of(owner)
-        published = served is not None and served.ends is not SharedReadEnds.UNKNOWN
-        if event is not None and not published and self._is_left(owner, event):
+        published = None
+        if served is not None and served.published and served.phase is not None:
+            published = (served.phase.resolved, self.steps.number)
+        elif event is not None and (owner is not self._owner_before or event is self._lying):
+            # It lay there before the step; in another owner's mailbox than the one that was looked at, so it seems.
             self.health.stale_publications[role_of(owner)] += 1
-        done = (served.ends, self.steps.number) if served is not None and published else None
         if self.border.forced():
-            return Verdict(FenceKind.COARSE, FallbackReason.FORCED, done, event)
+            return self._verdict.tell(FenceKind.COARSE, FallbackReason.FORCED, published, event)
         if event is not None:
-            return Verdict(FenceKind.FINE, None, done, event)
+            return self._verdict.tell(FenceKind.FINE, None, published, event)
         reason = served.reason if served is not None else None
         if reason is None:
-            reason = FallbackReason.IDLE if self.mode is None or self.mode.is_idle() else FallbackReason.OWNER_SILENT
-        return Verdict(FenceKind.COARSE, reason)
-
-    def _is_left(self, owner: RunnerLike, event: object) -> bool:
-        """Whether the event lay there before the step; an owner that wasn't looked at then is taken to have kept it."""
-        if self._left is None:
-            return owner is not self._owner
-        return self._left[0] is not owner or self._left[1] is event
+            idle = self.mode is None or self.mode.is_idle()
+            reason = FallbackReason.IDLE if idle else FallbackReason.OWNER_SILENT
+        return self._verdict.tell(FenceKind.COARSE, reason)
 
 
 class RunBatch(Handler):
@@ -102,9 +107,10 @@ class RunBatch(Handler):
         if self._depth == 1:
             self._watch.begin(scheduler, batch)
             probe = self._watch.steps.probe
-            if probe.traced:
-                probe.link(tuple(traceparents(batch.reqs)))
-            self._range = probe.range("launch")
+            if probe.marks:
+                if probe.traced:
+                    probe.link(tuple(traceparents(batch.reqs)))
+                self._range = probe.range("launch")
 
     def after(self, *_: Any, **__: Any) -> None:  # noqa: ANN401, D102 - see Handler
         self._depth -= 1
@@ -166,25 +172,6 @@ class OnIdle(Handler):
         self._watch.steps.probe.idle()
 
 
-class OverlapDecision(Handler):
-    """Whether the next batch waits for the results of the last: then nothing overlaps."""
-
-    def __init__(self, watch: Watch) -> None:
-        self._watch = watch
-
-    def after(  # noqa: D102 - see Handler
-        self,
-        _: None,
-        result: object,
-        __: SchedulerLike,
-        batch: ScheduleBatchLike | None,
-        *___: Any,  # noqa: ANN401 - see Handler
-        **____: Any,  # noqa: ANN401 - see Handler
-    ) -> None:
-        if result and batch is not None:
-            self._watch.unoverlapped[forward_mode(batch.forward_mode)] += 1
-
-
 class Ranged(Handler):
     """A phase that is only marked, for NVTX and traces."""
 
@@ -193,7 +180,8 @@ class Ranged(Handler):
         self._name = name
 
     def before(self, *_: Any, **__: Any) -> AbstractContextManager[None] | None:  # noqa: ANN401, D102 - see Handler
-        return self._watch.steps.probe.range(self._name)
+        probe = self._watch.steps.probe
+        return probe.range(self._name) if probe.marks else None
 
     def after(self, token: AbstractContextManager[None] | None, *_: Any, **__: Any) -> None:  # noqa: ANN401, D102 - see Handler
         leave(token)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Sequence, Sized
 
     from sglang_fence.sglang_plugin.words import Named
 
@@ -69,6 +69,9 @@ class SchedulerLike(Protocol):
     forward_stream: object
     schedule_stream: object
     cur_batch_for_debug: ScheduleBatchLike | None
+    last_batch: ScheduleBatchLike | None
+    result_queue: Sized
+    """Results that aren't processed yet; of the loops that overlap."""
     device: str
     _war_barrier_enabled: bool
 

@@ -6,28 +6,50 @@ its launch where the loop is known, at the beginning of the next one where it is
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Protocol
+
+from sglang_fence.contract import FenceKind
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
-    from sglang_fence.contract import FallbackReason, FenceKind, ForwardMode, SharedReadEnds
+    from sglang_fence.contract import FallbackReason, ForwardMode, SharedReadEnds
     from sglang_fence.observe.record import Phase
 
 
-class Verdict(NamedTuple):
-    """How a barrier came out."""
+class Verdict:
+    """How a barrier came out. There is one, told anew for each step: whoever hears of it reads it at once."""
 
-    kind: FenceKind
-    reason: FallbackReason | None = None
-    published: tuple[SharedReadEnds, int] | None = None
-    """The resolved end that the owner published for this step, and the step's number; None: it published nothing."""
-    event: object | None = None
-    """What was published: what a fine fence waits for, and where the reads behind a forced coarse one would end."""
+    __slots__ = ("event", "kind", "published", "reason")
+
+    def __init__(self) -> None:
+        self.kind = FenceKind.ABSENT
+        self.reason: FallbackReason | None = None
+        self.published: tuple[SharedReadEnds, int] | None = None
+        """The resolved end that the owner published for this step, and the step's number; None: nothing."""
+        self.event: object | None = None
+        """What was published: what a fine fence waits for, and where reads behind a forced coarse one would end."""
+
+    def tell(
+        self,
+        kind: FenceKind,
+        reason: FallbackReason | None = None,
+        published: tuple[SharedReadEnds, int] | None = None,
+        event: object | None = None,
+    ) -> Verdict:
+        """Say all of it, and return itself."""
+        self.kind = kind
+        self.reason = reason
+        self.published = published
+        self.event = event
+        return self
 
 
 class Probe(Protocol):
     """What is told of each step; see :class:`sglang_fence.observe.probe.StepProbe`."""
+
+    marks: bool
+    """Whether ranges may be heard: where not, nobody need ask for one."""
 
     @property
     def traced(self) -> bool:
@@ -85,7 +107,8 @@ class Steps:
 
     def begin(self, mode: ForwardMode, backend: str, batch_size: int, tokens: int) -> None:
         """Begin the next step; close the one before where nobody did."""
-        self.close_absent()
+        if self.open:
+            self.close_absent()
         self.number += 1
         self.open = True
         self.probe.step_started(self.number, mode, backend, batch_size, tokens)
@@ -99,16 +122,20 @@ class Steps:
 
     def barrier(self, verdict: Verdict, forward: object) -> None:
         """The barrier of the open step is applied next."""
-        self._barrier = self.probe.range("barrier")
-        self.probe.reads_end(verdict, verdict.event, forward)
-        self.probe.before_wait()
+        probe = self.probe
+        if probe.marks:
+            self._barrier = probe.range("barrier")
+        probe.reads_end(verdict, verdict.event, forward)
+        probe.before_wait()
 
     def close(self, verdict: Verdict) -> None:
         """The barrier of the open step is applied."""
         self.open = False
-        leave(self._barrier)
-        self.probe.after_wait(verdict)
-        self.probe.drain()
+        probe = self.probe
+        if probe.marks:
+            leave(self._barrier)
+        probe.after_wait(verdict)
+        probe.drain()
 
 
 def leave(marked: AbstractContextManager[None] | None) -> None:

@@ -102,13 +102,6 @@ TARGETS: tuple[Target, ...] = (
         _SELF,
         "idleness: device times of the last steps before a pause are read when the next step runs",
     ),
-    _method(
-        "is_disable_overlap_for_batch",
-        f"{SCHEDULER}.Scheduler",
-        "is_disable_overlap_for_batch",
-        (("self", "batch", "last_batch"),),
-        "which iterations run with overlap switched off",
-    ),
     Target(
         "resolve_forward_inputs",
         "sglang.srt.managers.overlap_utils",

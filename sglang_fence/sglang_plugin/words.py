@@ -1,13 +1,15 @@
-"""SGLang's words in ours: forward modes and read ends, by name."""
+"""SGLang's words in ours: forward modes and read ends, by name. Looked up once a member: an enum's name is slow."""
 
 from __future__ import annotations
 
+from collections.abc import Hashable
+from functools import cache
 from typing import Protocol
 
 from sglang_fence.contract import ForwardMode, SharedReadEnds
 
 
-class Named(Protocol):
+class Named(Hashable, Protocol):
     """A member of an enum of SGLang."""
 
     @property
@@ -29,6 +31,7 @@ _MODES = {
 }
 
 
+@cache
 def forward_mode(mode: Named) -> ForwardMode:
     """Return our word for a forward mode of SGLang.
 
@@ -41,6 +44,7 @@ def forward_mode(mode: Named) -> ForwardMode:
 _ENDS = {ends.name: ends for ends in SharedReadEnds}
 
 
+@cache
 def read_ends(ends: Named) -> SharedReadEnds:
     """Return our word for a read end of SGLang.
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.sglang_plugin.controls import Control, prompts
+from tests.sglang_plugin.controls import Control, files_left, prompts
 from tests.sglang_plugin.serving import environments, serve, version_of
 
 if TYPE_CHECKING:
@@ -41,8 +41,7 @@ def control(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path], Contro
             with serve(environment, scratch, environ={"SGLANG_PLUGINS": "none"}) as server:
                 tokens = server.generate(prompts())
                 metrics = server.metrics()
-            files = {path.name for path in scratch.iterdir()}
-            known[environment] = Control(tokens, metrics, files)
+            known[environment] = Control(tokens, metrics, files_left(scratch))
         return known[environment]
 
     return ask

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from random import Random
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 class Control(NamedTuple):
@@ -11,8 +15,12 @@ class Control(NamedTuple):
 
     tokens: list[list[int]]
     metrics: str
-    files: set[str]
-    """What it leaves in its temporary folder."""
+    files: Counter[str]
+
+
+def files_left(folder: Path) -> Counter[str]:
+    """Return what a server left in its temporary folder; SGLang's own sockets have names made at random."""
+    return Counter("random" if path.name.startswith("tmp") else path.name for path in folder.iterdir())
 
 
 def prompts() -> list[list[int]]:

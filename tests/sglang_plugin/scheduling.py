@@ -138,6 +138,8 @@ class Scheduler:
         self.model_worker = self
         self.forward_stream = self.schedule_stream = object()
         self.cur_batch_for_debug: Batch | None = None
+        self.last_batch: Batch | None = None
+        self.result_queue: list[object] = []
         self._war_barrier_enabled = True
 
     @property

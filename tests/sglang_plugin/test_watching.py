@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from sglang_fence.contract import FallbackReason, FenceKind, SharedReadEnds
-from tests.sglang_plugin.scheduling import Algorithm, Backend, Border, Runner, Scheduler, SnapshotBackend
+from tests.sglang_plugin.scheduling import Algorithm, Backend, Batch, Border, Member, Runner, Scheduler, SnapshotBackend
 
 if TYPE_CHECKING:
     from sglang_fence.contract import ForwardMode
@@ -238,3 +238,15 @@ def test_steps_and_barriers_are_as_many_whatever_the_mix() -> None:
         scheduler.step(*kinds[number % 3])
     assert scheduler.counted().total() == 200
     assert {reason is None for _, fence, reason, _ in scheduler.counted() if fence is COARSE} == {False}
+
+
+def test_a_launch_that_waited_for_the_last_ones_results_is_told_apart() -> None:
+    scheduler = Scheduler()
+    scheduler.watch.forward_stream = scheduler.forward_stream
+    launch = partial(scheduler.step, "EXTEND", partial(scheduler.eager, scheduler.target, "EXTEND", publishes=False))
+    launch()  # nothing ran before
+    scheduler.last_batch, scheduler.result_queue = Batch(Member("EXTEND")), [object()]
+    launch()  # results wait: overlapped
+    scheduler.result_queue = []
+    launch()
+    assert scheduler.watch.unoverlapped == {"extend": 1}

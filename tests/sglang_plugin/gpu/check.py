@@ -94,9 +94,10 @@ def compare(label: str, observed: Engine, plain: Engine, *, eagle: bool) -> None
         f"{label}: every extend is coarse, backend_unknown", holds=extends == {("UNKNOWN", "coarse", "backend_unknown")}
     )
     claim(f"{label}: no hook failed", holds=not ledger["errors"], errors=ledger["errors"], hooks=ledger["hooks"])
+    waits = mean_us(cells, "wait", mode="decode")
     figures = {
         "slack, decode": mean_us(cells, "slack", mode="decode"),
-        "wait, decode": mean_us(cells, "wait", mode="decode"),
+        "wait, decode": waits,
         "forward, decode": mean_us(cells, "forward", mode="decode"),
         "gap": {last: [one["count"], one["sum_us"] / max(1, one["count"])] for last, one in ledger["gaps"].items()},
         "lost_us": {str((c["mode"], c["reason"])): c["lost_us"] for c in cells if c["lost_us"]},
@@ -107,7 +108,7 @@ def compare(label: str, observed: Engine, plain: Engine, *, eagle: bool) -> None
         "cost_us_a_step": cost_us(ledger),
     }
     # A step is left without a wait or slack only at the ends: the last before a pause, or one that gave way.
-    there = figures["wait, decode"]["count"] >= 0.95 * sum(count for key, count in ends.items() if key[0] == "decode")
+    there = waits["count"] >= 0.95 * sum(count for key, count in ends.items() if key[0] == "decode")
     claim(f"{label}: histograms are filled", holds=there, **figures)
 
 
