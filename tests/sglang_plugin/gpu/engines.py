@@ -1,4 +1,7 @@
-"""Engines of a GPU run, each a process of its own: with the plugin and without, side by side, asked in turn."""
+"""Engines of a GPU run, each a process of its own: with the plugin and without, side by side, asked in turn.
+
+``FENCE_TEST_ENGINE`` has more arguments for each, as JSON.
+"""
 
 from __future__ import annotations
 
@@ -66,9 +69,9 @@ class Engine:
             "PYTHONPATH": os.pathsep.join(search),
             **(environ or {}),
         }
-        extra: dict[str, object] = {}
+        extra: dict[str, object] = json.loads(os.environ.get("FENCE_TEST_ENGINE", "{}"))
         if eagle:
-            extra = {**EAGLE, "speculative_draft_model_path": f"{model}_eagle"}
+            extra |= {**EAGLE, "speculative_draft_model_path": f"{model}_eagle"}
         self.log = self.folder / "engine.log"
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
