@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from sglang_fence.contract import ForwardMode, SharedReadEnds
     from sglang_fence.sglang_plugin.border import Border
     from sglang_fence.sglang_plugin.shapes import BackendLike, SchedulerLike
+    from sglang_fence.sglang_plugin.words import Named
 
 logger = logging.getLogger(__name__)
 
@@ -35,7 +36,7 @@ def facts_of(border: Border, scheduler: SchedulerLike) -> Facts:
         config=config(border, scheduler, backends),
         barrier_enabled=scheduler._war_barrier_enabled,  # noqa: SLF001 - SGLang's name; it has no other
         barrier_why=barrier_why(border),
-        declarations=tuple(declarations(backends)),
+        declarations=tuple(declarations(backends, sglang_modes())),
     )
     logger.info(
         "sglang-fence %s: the barrier is %s (%s)",
@@ -58,13 +59,15 @@ def barrier_why(border: Border) -> str:
 
 def config(border: Border, scheduler: SchedulerLike, backends: list[BackendLike]) -> dict[str, str]:
     """Return the labels of ``sglang_fence_config_info``."""
+    speculative = scheduler.model_worker.last_shared_read_runner.spec_algorithm
+    algorithm = str(getattr(speculative, "name", type(speculative).__name__))
     return {
         "version": __version__,
         "torch": torch.__version__,
         "sglang": version(),
         "device": str(scheduler.device),
         "backend": type(backends[0]).__name__ if backends else "",
-        "algorithm": scheduler.model_worker.last_shared_read_runner.spec_algorithm.name.lower(),
+        "algorithm": algorithm.lower(),
         "device_max_connections": os.environ.get("CUDA_DEVICE_MAX_CONNECTIONS", ""),
         "fence": "",
         "enable_war_barrier": _word(border.barrier_switched_on()),
@@ -78,7 +81,10 @@ def _word(value: bool) -> str:  # noqa: FBT001 - a switch's value
 
 
 def backends_in_use(scheduler: SchedulerLike) -> Iterator[BackendLike]:
-    """Yield each attention backend that a step touches, the target's first."""
+    """Yield each attention backend that a step touches and that declares, the target's first.
+
+    Those that wrap several draft steps into one declare nothing, and nobody asks them.
+    """
     worker: Any = scheduler.model_worker
     target = getattr(getattr(scheduler, "tp_worker", None), "model_runner", None)
     found = [
@@ -88,21 +94,25 @@ def backends_in_use(scheduler: SchedulerLike) -> Iterator[BackendLike]:
     ]
     seen: set[int] = set()
     for backend in found:
-        if backend is not None and id(backend) not in seen:
+        if hasattr(backend, "shared_read_ends") and id(backend) not in seen:
             seen.add(id(backend))
             yield backend
 
 
-def declarations(backends: Iterable[BackendLike]) -> Iterator[tuple[str, ForwardMode, SharedReadEnds]]:
-    """Yield what each backend declares for each mode. Two of one class that differ are both told."""
+def sglang_modes() -> list[Named]:
+    """Return the modes that a backend is asked about."""
     modes: Any = import_module("sglang.srt.model_executor.forward_batch_info").ForwardMode
-    seen: set[tuple[str, ForwardMode, SharedReadEnds]] = set()
-    for backend in backends:
-        for name in MODES:
-            mode = getattr(modes, name, None)
-            if mode is None:
-                continue
-            row = (type(backend).__name__, forward_mode(mode), read_ends(backend.shared_read_ends(mode)))
-            if row not in seen:
-                seen.add(row)
-                yield row
+    return [getattr(modes, name) for name in MODES if hasattr(modes, name)]
+
+
+def declarations(
+    backends: Iterable[BackendLike], modes: Iterable[Named]
+) -> Iterator[tuple[str, ForwardMode, SharedReadEnds]]:
+    """Yield what each backend declares for each mode. Two of one class that differ are both told."""
+    asked = list(modes)
+    rows = (
+        (type(backend).__name__, forward_mode(mode), read_ends(backend.shared_read_ends(mode)))
+        for backend in backends
+        for mode in asked
+    )
+    yield from dict.fromkeys(rows)

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from sglang_fence.contract import FallbackReason, FenceKind, SharedReadEnds
+    from sglang_fence.sglang_plugin.words import Named
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,7 @@ class Backend:
     def __init__(self, **declared: str) -> None:
         self.declared = {"DECODE": "IN_REPLAY", "TARGET_VERIFY": "IN_REPLAY", **declared}
 
-    def shared_read_ends(self, mode: Member) -> Member:
+    def shared_read_ends(self, mode: Named, /) -> Named:
         return Member(self.declared.get(mode.name, "UNKNOWN"))
 
 

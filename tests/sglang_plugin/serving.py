@@ -151,7 +151,7 @@ def serve(
 ) -> Generator[Server]:
     """Run a server; it is ended by SIGTERM, and killed only where that doesn't help."""
     scratch.mkdir(parents=True, exist_ok=True)
-    port = _free_port()
+    port = free_port()
     log, counts = scratch / "server.log", scratch / "counts"
     counts.mkdir(exist_ok=True)
     variables = {
@@ -238,7 +238,7 @@ def plugin_folder(scratch: Path, plugins: tuple[str, ...]) -> Path:
     return folder
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]

@@ -1,0 +1,95 @@
+"""Recording rules: ratios and percentiles of one server, and what alerts compare.
+
+``without`` instead of ``by``: whatever else the scraper put on the series (cluster, namespace, pod) stays on them.
+A *server* is what one target serves, all its ranks together.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sglang_fence.catalogue import UNEXPECTED_REASONS
+from sglang_fence.mixin.model import Recording
+
+if TYPE_CHECKING:
+    from sglang_fence.mixin.parameters import Parameters
+
+RANK_LABELS = ("tp_rank", "pp_rank", "dp_rank")
+"""What a server's processes are told apart by: labels that the plugin puts on all series."""
+CONSTANT_LABELS = ("model_name", *RANK_LABELS)
+"""Those that the plugin adds to the catalogue's."""
+
+RANKS = ", ".join(RANK_LABELS)
+FENCED = 'fence=~"fine|coarse"'
+UNEXPECTED = "|".join(UNEXPECTED_REASONS)
+
+
+def recording_rules(parameters: Parameters) -> list[Recording]:
+    """Return the rules in an order in which each finds what it builds on."""
+    w = parameters.window
+    fallbacks = f"rate(sglang_fence_coarse_fallbacks_total[{w}])"
+    unexpected = f'rate(sglang_fence_coarse_fallbacks_total{{reason=~"{UNEXPECTED}"}}[{w}])'
+    timed = "sglang_fence_observer_timing_every"
+    return [
+        # Of each rank.
+        Recording(
+            "sglang_fence:fenced_steps:rate",
+            f"sum without (ends, fence) (rate(sglang_fence_steps_total{{{FENCED}}}[{w}]))",
+        ),
+        Recording(
+            "sglang_fence:fine_steps:ratio",
+            f"1 - sum without (backend, reason) ({fallbacks})\n"
+            "  / (sum without (backend) (sglang_fence:fenced_steps:rate) > 0)",
+        ),
+        # Of each server.
+        Recording(
+            "sglang_fence:server_fenced_steps:rate",
+            f"sum without ({RANKS}) (sglang_fence:fenced_steps:rate)",
+        ),
+        Recording(
+            "sglang_fence:server_fallbacks:ratio",
+            f"sum without ({RANKS}) ({fallbacks})\n"
+            "  / ignoring (reason) group_left ()\n"
+            "(sglang_fence:server_fenced_steps:rate > 0)",
+        ),
+        Recording(
+            "sglang_fence:server_fine_steps:ratio",
+            f"1 - sum without (backend, reason, {RANKS}) ({fallbacks})\n"
+            "  / (sum without (backend) (sglang_fence:server_fenced_steps:rate) > 0)",
+        ),
+        Recording(
+            "sglang_fence:server_unexpected_fallbacks:ratio",
+            f"sum without (backend, reason, {RANKS}) ({unexpected})\n"
+            "  / (sum without (backend) (sglang_fence:server_fenced_steps:rate) > 0)",
+        ),
+        Recording(
+            "sglang_fence:server_unexplained:ratio",
+            f'clamp_min(sum without (backend, ends, fence, {RANKS}) (rate(sglang_fence_steps_total{{fence="coarse"}}'
+            f"[{w}]))\n"
+            f"  - sum without (backend, reason, {RANKS}) ({fallbacks}), 0)\n"
+            "  / (sum without (backend) (sglang_fence:server_fenced_steps:rate) > 0)",
+        ),
+        # Lost time is known of timed steps alone, each of which stands for so many.
+        Recording(
+            "sglang_fence:server_lost_seconds:rate",
+            f"sum without (mode, {RANKS}) (rate(sglang_fence_lost_seconds_total[{w}])\n"
+            f"  * ignoring (mode, reason) group_left () {timed})",
+        ),
+        Recording(
+            "sglang_fence:server_lost_forward:ratio",
+            f"sum without (mode, reason, {RANKS}) (rate(sglang_fence_lost_seconds_total[{w}]))\n"
+            f"  / (sum without (mode, fence, {RANKS}) (rate(sglang_fence_forward_seconds_sum[{w}])) > 0)",
+        ),
+        Recording(
+            "sglang_fence:server_timed_steps:rate",
+            f"sum without (fence, {RANKS}) (rate(sglang_fence_forward_seconds_count[{w}]))",
+        ),
+        Recording("sglang_fence:server_slack_seconds:p50", _quantile(0.5, "slack", "", w)),
+        Recording("sglang_fence:server_forward_seconds:p50", _quantile(0.5, "forward", "fence", w)),
+        Recording("sglang_fence:server_wait_seconds:p99", _quantile(0.99, "wait", "fence", w)),
+    ]
+
+
+def _quantile(q: float, duration: str, merged: str, window: str) -> str:
+    without = f"{merged}, {RANKS}" if merged else RANKS
+    return f"histogram_quantile({q}, sum without ({without}) (rate(sglang_fence_{duration}_seconds_bucket[{window}])))"
