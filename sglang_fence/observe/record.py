@@ -103,7 +103,7 @@ class StepRecord:
         """Whether observers heard that it is over."""
         self.timed = False
         """Whether its device times are taken."""
-        self.weight = 0
+        self.weight = 1
         """How many steps it stands for in sums over timed steps; 0 for one that is timed out of turn."""
         self.traced = False
         """Whether it was sampled: its ranges are kept, and observers get a :class:`~.trace.StepTrace` of it."""
@@ -157,7 +157,7 @@ class StepRecord:
     def clear(self) -> None:
         """Forget what timing and tracing wrote down."""
         self.timed = self.traced = self.assumed = False
-        self.weight = 0
+        self.weight = 1
         self.host_start_ns = 0
         self.marks = self.waited_for = self.gap_last = None
         self.links = self.clamped = ()
