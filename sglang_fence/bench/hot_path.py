@@ -78,7 +78,7 @@ class Calls:
         probe = self._probe
         if probe.on:
             probe.step_started(step, ForwardMode.DECODE, "native", 8, 8)
-        if probe.on:
+        if probe.timing:
             probe.forward_started(self._forward)
         self._run(step)
         self._prepare_metadata(step)
@@ -86,17 +86,17 @@ class Calls:
             probe.resolved(self._phase)
         self._replay(step)
         self._publish(step)
-        if probe.on:
+        if probe.timing:
             probe.launched()
         self._apply_barrier(step)
-        if probe.on:
+        if probe.timing:
             probe.reads_end(self._verdict, None, self._forward)
-        if probe.on:
+        if probe.timing:
             probe.before_wait()
         if probe.on:
             probe.after_wait(self._verdict)
         self._process_results(step)
-        if probe.on:
+        if probe.on and probe.pending:
             probe.drain()
 
 

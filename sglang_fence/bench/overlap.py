@@ -133,10 +133,10 @@ class OverlapLoop:
             probe.step_started(step, ForwardMode.DECODE, "bench", 32, 32)
         self.forward.wait_stream(self.schedule)
         with device.stream(self.forward):
-            if probe.on:
+            if probe.timing:
                 probe.forward_started(self.forward)
             done = self._launch(step)
-        if probe.on:
+        if probe.timing:
             probe.launched()
         self._in_flight.append(done)
         self._fence(step, self, self.forward)
@@ -145,7 +145,7 @@ class OverlapLoop:
             self._in_flight.popleft().synchronize()
         began = device.host_ns()
         self._results(step)
-        if probe.on:
+        if probe.on and probe.pending:
             probe.drain()
         on_step(busy + device.host_ns() - began)
 
@@ -158,8 +158,9 @@ class OverlapLoop:
             self.probe.resolved(self._phase)
         self._replay()
         self._publish(step)
-        done = self._device.Event()
-        done.record()
+        lent = self.probe.end_event() if self.probe.timing else None
+        done: Event = lent or self._device.Event()
+        done.record(self.forward)
         return done
 
     def _publish_step(self, step: int) -> None:

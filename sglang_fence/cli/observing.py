@@ -116,7 +116,8 @@ def observing(options: ObserveOptions, *, virtual: bool) -> Observing:
     """Make the observers.
 
     Raises:
-        ConfigError: a port that is taken, an address that can't be one, a path that can't be written, a missing package.
+        ConfigError: a port that is taken, an address that can't be one, a path that can't be written, or a package
+            that is missing.
     """
     summary = Summary()
     if not options.observe:

@@ -106,7 +106,7 @@ def run(  # noqa: PLR0913 - a command line has as many options as its users need
     seed: Annotated[int, typer.Option(min=0, max=MAX_SEED, help="Of sampling and of the built-in prompts.")] = 0,
     observe: Annotated[bool, typer.Option(help="Observe each step; off, nothing is counted.")] = True,
     timing_every: Annotated[
-        int | None, typer.Option(help="Device times on each so-many-th step, 0: none; 16, in virtual time 1.")
+        int | None, typer.Option(help="Device times on each so-many-th step, 0: none; 101, in virtual time 1.")
     ] = None,
     metrics_port: Annotated[int | None, typer.Option(help="Serve /metrics on this loopback port; 0: any.")] = None,
     hold: Annotated[float | None, typer.Option(help="Go on serving metrics for so many seconds afterwards.")] = None,

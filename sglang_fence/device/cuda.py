@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from sglang_fence.device.cuda_calibration import calibrate
-from sglang_fence.device.cuda_timing import CudaObserverStream, make_timed_event, open_driver
+from sglang_fence.device.cuda_timing import CudaObserverStream, DriverEvent, TorchEvent, make_timed_event, open_driver
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
@@ -128,6 +128,10 @@ class CudaDevice:
     def timed_event(self) -> TimedEvent:
         """See the protocol."""
         return make_timed_event()
+
+    def as_event(self, timed: TimedEvent) -> CudaEvent | None:
+        """See the protocol: one record on the stream, which costs the device about 1 µs, instead of two."""
+        return CudaEvent(timed.raw) if isinstance(timed, (DriverEvent, TorchEvent)) else None
 
     def host_ns(self) -> int:
         """Real time."""

@@ -46,15 +46,15 @@ def open_driver() -> Driver | None:
 
 
 class DriverEvent:
-    """A timing event, recorded and read through the driver."""
+    """A timing event, recorded and read through the driver. It also does for what PyTorch's own events are good for."""
 
-    __slots__ = ("_driver", "_kept", "handle")
+    __slots__ = ("_driver", "handle", "raw")
 
     def __init__(self, driver: Driver) -> None:
         self._driver = driver
-        self._kept: Any = torch.cuda.Event(enable_timing=True)
-        self._kept.record()  # PyTorch makes the event at its first record
-        self.handle: int = self._kept.cuda_event
+        self.raw: Any = torch.cuda.Event(enable_timing=True)
+        self.raw.record()  # PyTorch makes the event at its first record
+        self.handle: int = self.raw.cuda_event
 
     def record(self, stream: CudaStream, /) -> None:
         """Bind to the work enqueued on the stream so far.
@@ -74,11 +74,11 @@ class DriverEvent:
         """
         driver = self._driver
         status = driver.elapsed(driver.ms_at, self.handle, end_event.handle)
-        if status == _NOT_READY:
-            return None
-        if status:
+        if status == 0:
+            return driver.ms.value * 1e3
+        if status != _NOT_READY:
             _refuse("cuEventElapsedTime", status)
-        return driver.ms.value * 1e3
+        return None
 
 
 class TorchEvent:

@@ -122,6 +122,9 @@ class DeviceModule(Protocol):
     def timed_event(self) -> TimedEvent:
         """Make a timing event for observing."""
 
+    def as_event(self, timed: TimedEvent) -> _Event | None:
+        """Return ``timed`` as an event for the runtime's own use; None where it can't serve both."""
+
     def host_ns(self) -> int:
         """The host's clock in nanoseconds: ``perf_counter_ns``, or virtual time."""
 

@@ -106,7 +106,7 @@ class PDMuxScheduler(Scheduler):
                 if not self._flights:
                     break
                 self._process_in_order(self._next_to_finish())
-            if self._probe.on:
+            if self._probe.on and self._probe.pending:
                 self._probe.drain()
             self._reap()
         self._check_all_served()

@@ -94,7 +94,7 @@ class Scheduler:
                 self._process(last)
             elif batch is None:
                 break
-            if probe.on:
+            if probe.on and probe.pending:
                 probe.drain()
             self._reap()
             last = batch
@@ -107,7 +107,7 @@ class Scheduler:
             if self._probe.on:
                 self._probe.no_barrier()
             self._process(batch)
-            if self._probe.on:
+            if self._probe.on and self._probe.pending:
                 self._probe.drain()
             self._reap()
         self._check_all_served()
@@ -131,11 +131,11 @@ class Scheduler:
                 probe.link(batch.traceparents)
         forward.wait_stream(self._schedule_stream)
         with self._device.stream(forward):
-            if probe.on:
+            if probe.timing:
                 probe.forward_started(forward)
             batch.result = self._run(work, batch.params)
         lifetimes.hold(batch.result.done, work.inputs, batch.params)
-        if probe.on:
+        if probe.timing:
             probe.launched()
 
     def _reap(self) -> None:

@@ -120,7 +120,11 @@ class WaitProbe(Protocol):
 
     @property
     def on(self) -> bool:
-        """Whether anybody observes. Where nobody does, nothing is called."""
+        """Whether anybody observes: :meth:`after_wait` is called."""
+
+    @property
+    def timing(self) -> bool:
+        """Whether device moments of the step are taken: the others are called as well."""
 
     def reads_end(self, verdict: Verdict, event: Event | None, forward: Stream) -> None:
         """The step is enqueued whole on ``forward``, and its fence decided.
@@ -167,11 +171,11 @@ class WarBarrier:
         verdict = judge(step, done, last_phase=last_phase, policy=self.policy)
         event = done.event if done is not None and verdict.kind is FenceKind.FINE else None
         probe = self._probe
-        if probe.on:  # before the host spends time: what is copied late reads late
+        if probe.timing:  # before the host spends time: what is copied late reads late
             reads_end = _last_event(step, done, others) if verdict.kind is FenceKind.COARSE else event
             probe.reads_end(verdict, reads_end, forward_stream)
         self._device.host("barrier")
-        if probe.on:
+        if probe.timing:
             probe.before_wait()
         if event is not None:
             self._schedule_stream.wait_event(event)

@@ -194,9 +194,9 @@ class Ledger(Observer):
         if (us := record.gap_us) is not None and record.gap_last is not None:
             self.gaps[record.gap_last].add(us)
         if (us := record.lost_slack_us) is not None:
-            cell.lost_slack_us += us
+            cell.lost_slack_us += us * record.weight
         if (us := record.lost_us) is not None:
-            cell.lost_us += us
+            cell.lost_us += us * record.weight
         if record.clamped:
             for duration in record.clamped:
                 self.clamps[duration] += 1

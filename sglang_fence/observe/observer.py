@@ -7,7 +7,7 @@ A hook that no observer overrides costs an empty loop. An observer that raises i
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -66,6 +66,8 @@ HOOKS = (
     "run_ended",
 )
 
+_ARGUMENTS = {"range_started": 2, "range_ended": 2, "run_ended": 0, **dict.fromkeys(HOOKS[:2] + HOOKS[4:7], 1)}
+
 
 class Observers:
     """Fan-out to the installed observers. Its tuples are replaced, never changed, so a hook may drop its observer."""
@@ -107,13 +109,26 @@ class Observers:
     def _guard(self, observer: Observer, hook: str) -> Callable[..., None]:
         method = getattr(observer, hook)
 
-        def call(*args: Any) -> None:  # noqa: ANN401 - passes on whatever the hook takes
+        def call_with_none() -> None:
             try:
-                method(*args)
+                method()
             except Exception as error:  # noqa: BLE001 - an observer must never end a step; it is counted and logged
                 self._failed(observer, hook, error)
 
-        return call
+        def call_with_one(first: object) -> None:
+            try:
+                method(first)
+            except Exception as error:  # noqa: BLE001 - as above
+                self._failed(observer, hook, error)
+
+        def call_with_two(first: object, second: object) -> None:
+            try:
+                method(first, second)
+            except Exception as error:  # noqa: BLE001 - as above
+                self._failed(observer, hook, error)
+
+        # One for each number of arguments: packing and unpacking them would cost as much as the rest.
+        return (call_with_none, call_with_one, call_with_two)[_ARGUMENTS[hook]]
 
     def _failed(self, observer: Observer, hook: str, error: Exception) -> None:
         self.errors[hook] = self.errors.get(hook, 0) + 1

@@ -1,26 +1,33 @@
 """``StepProbe``: what the runtime calls. It writes numbers into a preallocated record and tells the observers.
 
-Where nobody observes, :attr:`StepProbe.on` is false: the runtime then calls nothing, and :meth:`StepProbe.around` gives
-functions back as they are. Device times are read in bounded batches on the serving thread (:meth:`StepProbe.drain`),
-which the scheduler calls between launches, never while a stream captures.
+Three attributes say what has to be called, so that a step pays for what is asked of it and no more:
+
+* :attr:`StepProbe.on`: somebody observes. Where nobody does, the runtime calls nothing, and :meth:`StepProbe.around`
+  gives functions back as they are.
+* :attr:`StepProbe.timing`: device moments of the current step are taken, since it is timed or traced, or since a gap
+  of such a step begins or ends with it. All other steps are counted, and are over at their barrier.
+* :attr:`StepProbe.pending`: device times may have come in, to be read in bounded batches on the serving thread
+  (:meth:`StepProbe.drain`).
 """
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
 from functools import wraps
+from math import inf
 from time import perf_counter_ns
-from typing import TYPE_CHECKING, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from sglang_fence.contract import FenceKind, SharedReadEnds
 from sglang_fence.observe.ledger import Health
-from sglang_fence.observe.marks import Marks
+from sglang_fence.observe.ranging import Range
 from sglang_fence.observe.reading import Reader
 from sglang_fence.observe.record import StepRecord
 from sglang_fence.observe.sampling import Sampler, Sampling
+from sglang_fence.observe.tracing import Tracer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from contextlib import AbstractContextManager
 
     from sglang_fence.contract import ForwardMode
     from sglang_fence.observe.device_times import DeviceTimes
@@ -28,33 +35,6 @@ if TYPE_CHECKING:
     from sglang_fence.observe.observer import Observers
     from sglang_fence.observe.record import Phase
     from sglang_fence.observe.timing import ObserverStream, VerdictLike
-
-
-class _Range(AbstractContextManager[None]):
-    """Tells observers of a range's beginning and end, and notes it where its step is traced."""
-
-    __slots__ = ("_marks", "_name", "_observers", "_place", "_record", "_step")
-
-    def __init__(self, observers: Observers, record: StepRecord, name: str) -> None:
-        self._observers = observers
-        self._record = record
-        self._marks = record.marks
-        self._name = name
-        self._step = record.step
-        self._place = -1
-
-    def __enter__(self) -> None:
-        for started in self._observers.range_started:
-            started(self._name, self._step)
-        if self._marks is not None:
-            self._place = self._marks.begin(self._name, len(self._record.phases))
-
-    def __exit__(self, *_: object) -> None:
-        if self._marks is not None and self._record.step == self._step:
-            self._marks.end(self._place)
-        for ended in self._observers.range_ended:
-            ended(self._name, self._step)
-
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -70,6 +50,8 @@ METER_EVERY = 17
 
 _UNKNOWN_OR_EARLY = frozenset({SharedReadEnds.UNKNOWN, SharedReadEnds.PRE_REPLAY})
 """Ends of a phase behind which a coarse fence may stand without any event: the end of its metadata is noted."""
+
+_FENCED = frozenset({FenceKind.FINE, FenceKind.COARSE})
 
 
 class StepProbe:
@@ -97,20 +79,29 @@ class StepProbe:
         self.observers = observers
         self.health = Health() if health is None else health
         self.on = observers.any
-        """Whether anybody observes. Where nobody does, the runtime calls nothing of the probe."""
-        sampling = Sampling() if sampling is None else sampling
-        self.sampling = sampling
+        """Whether anybody observes."""
+        self.timing = False
+        """Whether device moments of the current step are taken."""
+        self.sampling = sampling = Sampling() if sampling is None else sampling
         self._sampler = Sampler(sampling)
         self._now = now
         self._times = times
-        self._reader = Reader(observers, self.health, times, self._give_marks_back, IN_FLIGHT if self.on else 1)
-        self._record = StepRecord(None)
-        self._last_fenced: int | None = None
-        self._preparations: dict[int, tuple[int, int]] = {}
-        self._spare_marks: list[Marks] = []
-        traces = live or sampling.trace_ratio > 0.0 or sampling.trace_coarse
+        self._tracer = Tracer(self._sampler, now, times)
+        self._reader = Reader(observers, self.health, times, self._tracer, IN_FLIGHT if self.on else 1)
+        self._light = StepRecord(None)
+        """Carries every step that is only counted: it is over before the next begins."""
+        self._record = self._light
+        self._full_next = False
+        self._due: float = 0 if times is not None else inf
+        """The next step whose device moments are taken in turn."""
+        self._metered = False
         heard = bool(observers.range_started or observers.range_ended)
-        self._ranges = self.on and (heard or traces)
+        self._ranges = self.on and (heard or live or sampling.traces)
+
+    @property
+    def pending(self) -> bool:
+        """Whether steps wait for their device times."""
+        return bool(self._reader.pending)
 
     @property
     def unresolved(self) -> int:
@@ -122,15 +113,15 @@ class StepProbe:
         """Whether the current step is traced."""
         return self._record.traced
 
-    def add_forward_stream(self, forward: object, observer: ObserverStream) -> None:
-        """Take up one more forward stream. It gets an observer stream of its own, so that none delays another's."""
-        if self._times is not None:
-            self._times.observer_of[forward] = observer
-
     @property
     def timed(self) -> bool:
         """Whether device times are taken, on some steps at least."""
         return self._times is not None
+
+    def add_forward_stream(self, forward: object, observer: ObserverStream) -> None:
+        """Take up one more forward stream. It gets an observer stream of its own, so that none delays another's."""
+        if self._times is not None:
+            self._times.observer_of[forward] = observer
 
     def run_started(self, facts: Facts) -> None:
         """The runtime is about to serve."""
@@ -141,20 +132,19 @@ class StepProbe:
 
     def step_started(self, step: int, mode: ForwardMode, backend: str, batch_size: int, tokens: int) -> None:
         """A step's batch is ready; its forward is enqueued next."""
-        metered = step % METER_EVERY == 0
+        self._metered = metered = step % METER_EVERY == 0
         began = perf_counter_ns() if metered else 0
-        reader, sampler = self._reader, self._sampler
-        record = self._record = reader.take()
-        record.reset(step, mode, backend, batch_size, tokens)
-        record.started_ns = self._now()
-        reader.idle = False
-        timers = record.timers
-        if timers is not None:
-            if timers.dirty:
-                timers.reset()
-            record.timed = sampler.times(step)
-        if sampler.sampling.traces:
-            self._trace(record)
+        traced = self._tracer.choose() if self._tracer.on else None
+        if traced is not None or step >= self._due or self._full_next:
+            record = self._record = self._reader.take()
+            record.reset(step, mode, backend, batch_size, tokens)
+            self._start_timing(record)
+            if traced is not None:
+                self._tracer.begin(record, traced=traced)
+        else:
+            record = self._record = self._light
+            self.timing = False
+            record.begin(step, mode, backend, batch_size, tokens)
         for hook in self.observers.step_started:
             hook(step)
         if metered:
@@ -165,17 +155,17 @@ class StepProbe:
         self._record.links = traceparents
 
     def forward_started(self, forward: object) -> None:
-        """Nothing of the step is on its forward stream yet; whatever it waits for there is."""
+        """Nothing of the step is on its forward stream yet; whatever it waits for there is. Asked for by ``timing``."""
         record = self._record
+        if record is self._light:
+            return
         previous = self._reader.follow(record, forward)
-        wanted = record.timed or (previous is not None and previous.timed and previous.fence is FenceKind.COARSE)
-        if record.marks is not None:
-            if record.traced:
-                record.marks.on(forward)
-            wanted = wanted or record.timers is not None
-        if wanted and record.timers is not None:
+        timers, marks = record.timers, record.marks
+        if marks is not None and record.traced:
+            marks.on(forward)
+        if timers is not None and (record.timed or marks is not None or (previous is not None and previous.wants_next)):
             record.host_start_ns = self._now()
-            record.timers.record_start(forward)
+            timers.record_start(forward)
 
     def resolved(self, phase: Phase) -> None:
         """The runner resolved the backend's declaration, right behind the metadata prepared outside the graph."""
@@ -189,86 +179,95 @@ class StepProbe:
             if timers is not None:
                 timers.record_metadata(record.forward)
 
+    def end_event(self) -> Any:  # noqa: ANN401 - an event of the device, or None
+        """Return the event to record behind the step's forward work, where one serves both runtime and probe.
+
+        None: the runtime makes one, and the probe records its own. Asked for by ``timing``.
+        """
+        record, times = self._record, self._times
+        timers = record.timers
+        if timers is None or times is None or not self._wants_end(record):
+            return None
+        event = times.device.as_event(timers.end)
+        if event is not None:
+            timers.recorded_end = timers.dirty = True
+        return event
+
     def launched(self) -> None:
-        """The step's forward is enqueued whole."""
-        record = self._record
-        if record.timed:
-            record.launch_ns = self._now()
+        """The step's forward is enqueued whole. Asked for by ``timing``."""
+        self._record.launch_ns = self._now()
 
     def reads_end(self, verdict: VerdictLike, event: object | None, forward: object) -> None:
-        """The step is enqueued whole on ``forward``, and its fence decided.
+        """The step is enqueued whole on ``forward``, and its fence decided. Asked for by ``timing``.
 
         ``event`` is what a fine fence is going to wait for, or where the reads of a coarse step would have ended; None:
         not known.
         """
+        began = perf_counter_ns() if self._metered else 0
         record = self._record
-        metered = record.step % METER_EVERY == 0
-        began = perf_counter_ns() if metered else 0
         record.fence = verdict.kind
-        record.reason = verdict.reason
         if record.marks is not None and not record.traced:
-            self._trace_if_coarse(record)
+            self._tracer.keep_if_coarse(record)
         times, timers = self._times, record.timers
         if times is not None and timers is not None:
-            if record.timed:
+            if not timers.recorded_end and self._wants_end(record):
                 timers.record_end(forward)
-                if event is not None:
-                    timers.copy_released(event, times.observer_of.get(forward, times.observer))
-            elif self._sampler.times(record.step + 1):
-                timers.record_end(forward)  # where the next step's gap begins
-        if metered:
+            if record.timed and event is not None:
+                observer_of = times.observer_of
+                timers.copy_released(event, observer_of.get(forward, times.observer) if observer_of else times.observer)
+        if began:
             self._meter("reads_end", began)
 
     def before_wait(self) -> None:
-        """The schedule stream is about to wait, or would be."""
+        """The schedule stream is about to wait, or would be. Asked for by ``timing``."""
         record = self._record
         if record.timed and record.timers is not None and self._times is not None:
             record.timers.record_wait(self._times.schedule)
 
     def after_wait(self, verdict: VerdictLike) -> None:
         """The wait is enqueued."""
+        began = perf_counter_ns() if self._metered else 0
         record = self._record
-        metered = record.step % METER_EVERY == 0
-        began = perf_counter_ns() if metered else 0
         record.barrier_ns = self._now()
+        record.fence = fence = verdict.kind
+        record.reason = verdict.reason
         published = verdict.published
         if published is not None:
             record.resolved, record.bound_record = published
-        if record.fence in {FenceKind.FINE, FenceKind.COARSE}:
-            self._last_fenced = record.step
-        self._reader.add(record)
+        if fence in _FENCED:
+            self._tracer.last_fenced = record.step
         for hook in self.observers.barrier_applied:
             hook(record)
-        if metered:
+        self._end(record)
+        if began:
             self._meter("after_wait", began)
 
     def no_barrier(self) -> None:
         """The loop that ran the step has no barrier."""
         record = self._record
-        if record.timed and record.timers is not None and record.forward is not None:
+        if record.timers is not None and not record.timers.recorded_end and self._wants_end(record):
             record.timers.record_end(record.forward)
         if record.marks is not None and not record.traced:
-            self._trace_if_coarse(record)
-        self._reader.add(record)
+            self._tracer.keep_if_coarse(record)
+        self._end(record)
 
     def drain(self, limit: int = DRAIN_LIMIT) -> int:
         """Read finished steps, ``limit`` at the most, those of one forward stream in order; return how many."""
-        metered = self._record.step % METER_EVERY == 0
-        began = perf_counter_ns() if metered else 0
+        began = perf_counter_ns() if self._metered else 0
         count = self._reader.drain(limit)
-        if metered:
+        if began:
             self._meter("drain", began)
         return count
 
     def idle(self) -> None:
         """Nothing is launched soon: what waits for the next forward's start goes without, and no gap spans this."""
-        self._reader.idle = True
-        self.drain()
-        self._reader.forget()
+        self._reader.idle()
+        self._full_next = False
 
     def flush(self) -> None:
         """Read what is left. The caller has synchronised the device, so that all of it is there."""
         self._reader.flush(DRAIN_LIMIT)
+        self._full_next = False
 
     def close(self) -> None:
         """End the run."""
@@ -282,7 +281,6 @@ class StepProbe:
         """Mark each call of ``function`` as a range, balanced also when it raises; itself where nobody listens."""
         if not self._ranges:
             return function
-
         observers = self.observers
 
         @wraps(function)
@@ -298,57 +296,53 @@ class StepProbe:
         """As :meth:`around` for ``schedule``: ``function`` takes the number of the step that it prepares."""
         if not self._ranges:
             return function
+        observers, tracer = self.observers, self._tracer
 
         @wraps(function)
         def observed(step: int) -> R:
+            if not tracer.on and not observers.range_started:
+                return function(step)
             began = self._now()
-            self._tell(self.observers.range_started, "schedule", step)
+            for started in observers.range_started:
+                started("schedule", step)
             try:
                 return function(step)
             finally:
-                self._tell(self.observers.range_ended, "schedule", step)
-                self._preparations[step] = (began, self._now())
+                for ended in observers.range_ended:
+                    ended("schedule", step)
+                tracer.prepared(step, began, self._now())
 
         return observed
 
     def range(self, name: str) -> AbstractContextManager[None]:
         """Mark a phase of the current step; balanced also when the body raises. On the hot path, use :meth:`around`."""
-        return _Range(self.observers, self._record, name)
+        return Range(self.observers, self._record, name)
 
-    @staticmethod
-    def _tell(hooks: tuple[Callable[[str, int], None], ...], name: str, step: int) -> None:
-        for hook in hooks:
-            hook(name, step)
+    def _start_timing(self, record: StepRecord) -> None:
+        self.timing = True
+        self._full_next = False
+        if self._times is not None:
+            self._due = self._sampler.next_due(record.step)
+        record.started_ns = self._now()
+        timers = record.timers
+        if timers is not None:
+            if timers.dirty:
+                timers.reset()
+            record.timed = self._sampler.times(record.step)
+            record.weight = self.sampling.timing_every if record.timed else 0
 
-    def _trace(self, record: StepRecord) -> None:
-        """Decide whether the step is traced, and keep its ranges if it is or may be."""
-        preparation = self._preparations.pop(record.step, None)
-        record.traced = self._sampler.traces()
-        if record.traced and record.timers is not None:
-            record.timed = True
-        if not (record.traced or self.sampling.trace_coarse):
+    def _wants_end(self, record: StepRecord) -> bool:
+        """Whether F is taken: of a timed step, and of the one before it, where its gap begins."""
+        return record.timed or self._sampler.times(record.step + 1)
+
+    def _end(self, record: StepRecord) -> None:
+        """The step is enqueued whole, with its barrier: what is only counted is over; the rest waits for its times."""
+        if record is self._light:
+            for hook in self.observers.step_finished:
+                hook(record)
             return
-        record.waited_for = self._last_fenced
-        if not self._spare_marks:
-            self._spare_marks.append(Marks(self._now, None if self._times is None else self._times.device))
-        marks = record.marks = self._spare_marks.pop()
-        marks.reset()
-        if preparation is not None:
-            record.started_ns, ended = preparation
-            marks.add_host("schedule", record.started_ns, ended)
-
-    def _trace_if_coarse(self, record: StepRecord) -> None:
-        """Ranges were kept in case that the step is coarse. If it isn't, they are dropped."""
-        if record.fence is FenceKind.COARSE:
-            record.traced = True
-            record.timed = record.timers is not None
-        else:
-            self._give_marks_back(record)
-
-    def _give_marks_back(self, record: StepRecord) -> None:
-        if record.marks is not None:
-            self._spare_marks.append(record.marks)
-            record.marks = None
+        self._full_next = record.wants_next
+        self._reader.add(record)
 
     def _meter(self, hook: str, began: int) -> None:
         self.health.cost_ns[hook] += METER_EVERY * (perf_counter_ns() - began)

@@ -17,12 +17,11 @@ from sglang_fence.observe.record import StepRecord
 from sglang_fence.observe.timing import StepTimers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from sglang_fence.observe.device_times import DeviceTimes
     from sglang_fence.observe.ledger import Health
     from sglang_fence.observe.marks import Mark
     from sglang_fence.observe.observer import Observers
+    from sglang_fence.observe.tracing import Tracer
 
 logger = logging.getLogger(__name__)
 
@@ -34,7 +33,7 @@ class Reader:
         observers: hear of finished steps.
         health: counts what isn't resolved.
         times: None where no device times are taken.
-        give_marks_back: takes the ranges of a finished step.
+        tracer: takes the ranges of finished steps back.
         count: of records.
     """
 
@@ -43,104 +42,124 @@ class Reader:
         observers: Observers,
         health: Health,
         times: DeviceTimes | None,
-        give_marks_back: Callable[[StepRecord], None],
+        tracer: Tracer,
         count: int,
     ) -> None:
         self._observers = observers
         self._health = health
         self.times = times
-        self._give_marks_back = give_marks_back
+        self._tracer = tracer
         self._last: dict[object, StepRecord] = {}
         self._free = deque(StepRecord(None if times is None else StepTimers(times.device)) for _ in range(count))
-        self._pending: deque[StepRecord] = deque()
-        self.idle = False
+        self.pending: deque[StepRecord] = deque()
+        """Steps that are enqueued whole, the oldest first."""
+        self._is_idle = False
         """Whether no launch follows soon, so that nothing waits for the next forward's start."""
+        self._failures = 0
 
     def take(self) -> StepRecord:
         """Return a record for a new step; the oldest step in flight is given up where none is free."""
         while not self._free:
-            self._give_up(self._pending.popleft(), "in_flight")
+            self._give_up(self.pending.popleft(), "in_flight")
         return self._free.popleft()
 
     def follow(self, record: StepRecord, forward: object) -> StepRecord | None:
-        """Put a step on its forward stream; return the one before it there."""
+        """Put a step on its forward stream; return the one before it there, if its end was noted."""
         last = self._last
         record.forward = forward
         previous = last.get(forward)
         last[forward] = record
-        if previous is not None:
-            record.previous = previous
-            previous.next = record
+        if previous is None:
+            return None
+        if previous.step != record.step - 1 and len(last) == 1:
+            self._retire(previous)  # steps in between were only counted: nothing is known of the gap
+            return None
+        record.previous = previous
+        previous.next = record
         return previous
-
-    def forget(self) -> None:
-        """Nothing follows the newest steps of any stream."""
-        for record in self._last.values():
-            if record.finished:
-                self._free.append(record)
-        self._last.clear()
 
     def add(self, record: StepRecord) -> None:
         """The step is enqueued whole."""
-        self._pending.append(record)
+        self.pending.append(record)
 
     def drain(self, limit: int) -> int:
-        """Finish what is done, ``limit`` steps at the most, one traced one at the most; return how many."""
-        if not self._pending:
-            return 0
+        """Finish what is done, ``limit`` steps at the most, one traced one at the most; return how many.
+
+        The newest step is left alone: its device work has only just been enqueued.
+        """
         times = self.times
         if times is not None and times.device.is_capturing():
             return 0
-        unfinished: list[StepRecord] = []
-        busy: set[object] = set()
         count = 0
-        while self._pending and count < limit:
-            record = self._pending.popleft()
-            if record.forward in busy or not self._finish_if_done(record):
-                busy.add(record.forward)
-                unfinished.append(record)
-                if len(busy) == 1 and (times is None or not times.observer_of):
-                    break  # one forward stream: the younger ones aren't done either
-                continue
-            count += 1
-            if record.traced:
-                break
-        self._pending.extendleft(reversed(unfinished))
+        try:
+            count = self._drain_all(limit) if self._several_streams else self._drain_one_stream(limit)
+        except Exception as error:  # noqa: BLE001 - reading must never end a step
+            self._failed(error)
         if times is not None:
             times.clock.renew()
         return count
 
+    def idle(self) -> None:
+        """No launch follows soon."""
+        self._is_idle = True
+        self.drain(len(self.pending))
+        self._forget()
+        self._is_idle = False
+
     def flush(self, limit: int) -> None:
         """Finish what is left. The caller has synchronised the device, so that all of it is there."""
-        self.idle = True
-        while self.drain(limit):
+        self._is_idle = True
+        while self.pending and self.drain(limit):
             pass
-        while self._pending:
-            self._give_up(self._pending.popleft(), "end")
-        self.forget()
-        self.idle = False
+        while self.pending:
+            self._give_up(self.pending.popleft(), "end")
+        self._forget()
+        self._is_idle = False
+
+    @property
+    def _several_streams(self) -> bool:
+        return self.times is not None and bool(self.times.observer_of)
+
+    def _drain_one_stream(self, limit: int) -> int:
+        pending, count, left = self.pending, 0, 0 if self._is_idle else 1
+        while len(pending) > left and count < limit:
+            record = pending[0]
+            if not self._finish_if_done(record):
+                break
+            pending.popleft()
+            count += 1
+            if record.traced:
+                break
+        return count
+
+    def _drain_all(self, limit: int) -> int:
+        unfinished: list[StepRecord] = []
+        busy: set[object] = set()
+        pending, count = self.pending, 0
+        while pending and count < limit:
+            record = pending.popleft()
+            if record.forward in busy or not self._finish_if_done(record):
+                busy.add(record.forward)
+                unfinished.append(record)
+                continue
+            count += 1
+        pending.extendleft(reversed(unfinished))
+        return count
 
     def _finish_if_done(self, record: StepRecord) -> bool:
         """Finish a step if all its device times are there.
 
         One without times stays behind whatever is older on its stream.
         """
-        times = self.times
-        if times is None or record.timers is None or not record.timed:
+        times, timers = self.times, record.timers
+        if times is None or timers is None or not record.timed:
             self._finish(record)
             return True
         read = times.clock.read
-        timers, following = record.timers, record.next
-        if not timers.read(read):
-            return False
-        wants_next = record.fence is FenceKind.COARSE
-        if wants_next and following is None and not self.idle:
-            return False
-        ahead = following.timers if wants_next and following is not None else None
-        if ahead is not None and not ahead.read_start(read):
+        if not timers.read(read) or (record.wants_next and not self._next_has_started(record.next, times)):
             return False
         marks: list[Mark] = []
-        if record.traced and record.marks is not None:
+        if record.marks is not None:
             found = record.marks.read(read)
             if found is None:
                 return False
@@ -154,6 +173,12 @@ class Reader:
             for hook in self._observers.step_traced:
                 hook(trace)
         return True
+
+    def _next_has_started(self, following: StepRecord | None, times: DeviceTimes) -> bool:
+        """Whether the start of the next forward is read, or none is to come."""
+        if following is None:
+            return self._is_idle
+        return following.timers is None or following.timers.read_start(times.clock.read)
 
     @staticmethod
     def _moments(record: StepRecord, timers: StepTimers, times: DeviceTimes) -> Moments:
@@ -198,7 +223,8 @@ class Reader:
     def _finish(self, record: StepRecord) -> None:
         for hook in self._observers.step_finished:
             hook(record)
-        self._give_marks_back(record)
+        if record.marks is not None:
+            self._tracer.give_back(record)
         record.finished = True
         previous = record.previous
         record.previous = None
@@ -207,3 +233,23 @@ class Reader:
             self._free.append(previous)
         if record.next is None and self._last.get(record.forward) is not record:
             self._free.append(record)  # no step comes after it on its stream
+
+    def _retire(self, record: StepRecord) -> None:
+        """No step follows it on its stream."""
+        if record.finished:
+            self._free.append(record)
+
+    def _forget(self) -> None:
+        """Nothing follows the newest steps of any stream."""
+        for record in self._last.values():
+            self._retire(record)
+        self._last.clear()
+
+    def _failed(self, error: Exception) -> None:
+        """Count it; the step that couldn't be read goes without its device times."""
+        self._failures += 1
+        self._health.errors["drain"] = self._health.errors.get("drain", 0) + 1
+        if self._failures == 1:
+            logger.error("device times can't be read; serving goes on", exc_info=error)
+        if self.pending:
+            self._give_up(self.pending.popleft(), "failed")

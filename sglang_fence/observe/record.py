@@ -71,6 +71,7 @@ class StepRecord:
         "traced",
         "wait_us",
         "waited_for",
+        "weight",
     )
 
     def __init__(self, timers: StepTimers | None) -> None:
@@ -102,6 +103,8 @@ class StepRecord:
         """Whether observers heard that it is over."""
         self.timed = False
         """Whether its device times are taken."""
+        self.weight = 1
+        """How many steps it stands for in sums over timed steps; 0 for one that is timed out of turn."""
         self.traced = False
         """Whether it was sampled: its ranges are kept, and observers get a :class:`~.trace.StepTrace` of it."""
         self.slack_us: float | None = None
@@ -119,6 +122,23 @@ class StepRecord:
         """Durations that came out below zero and are given as zero: values of the catalogue's ``duration`` label."""
         self.reset(NO_STEP, ForwardMode.IDLE, "", 0, 0)
 
+    @property
+    def wants_next(self) -> bool:
+        """Whether the start of the next forward is asked for: what a coarse fence costs is seen there."""
+        return self.timed and self.fence is FenceKind.COARSE
+
+    def begin(self, step: int, mode: ForwardMode, backend: str, batch_size: int, tokens: int) -> None:
+        """Begin anew for a step that is only counted; see :meth:`reset`."""
+        self.step = step
+        self.mode = mode
+        self.backend = backend
+        self.batch_size = batch_size
+        self.tokens = tokens
+        self.phases.clear()
+        self.declared = self.resolved = SharedReadEnds.UNKNOWN
+        self.downgrade = self.reason = self.bound_record = None
+        self.fence = FenceKind.ABSENT
+
     def reset(self, step: int, mode: ForwardMode, backend: str, batch_size: int, tokens: int) -> None:
         """Begin anew for ``step``. What only timed and traced steps have is cleared behind those alone.
 
@@ -129,15 +149,7 @@ class StepRecord:
             batch_size: requests.
             tokens: tokens computed.
         """
-        self.step = step
-        self.mode = mode
-        self.backend = backend
-        self.batch_size = batch_size
-        self.tokens = tokens
-        self.phases.clear()
-        self.declared = self.resolved = SharedReadEnds.UNKNOWN
-        self.downgrade = self.reason = self.bound_record = None
-        self.fence = FenceKind.ABSENT
+        self.begin(step, mode, backend, batch_size, tokens)
         self.finished = False
         if self.timed or self.traced or self.host_start_ns:
             self.clear()
@@ -145,6 +157,7 @@ class StepRecord:
     def clear(self) -> None:
         """Forget what timing and tracing wrote down."""
         self.timed = self.traced = self.assumed = False
+        self.weight = 1
         self.host_start_ns = 0
         self.marks = self.waited_for = self.gap_last = None
         self.links = self.clamped = ()

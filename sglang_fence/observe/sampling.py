@@ -7,8 +7,12 @@ from random import Random
 
 from sglang_fence.errors import ConfigError
 
-DEFAULT_TIMING_EVERY = 16
-"""Device times are taken on each so-many-th step; chosen by measurement, see ``docs/observing.md``."""
+DEFAULT_TIMING_EVERY = 101
+"""Device times are taken on each so-many-th step: fewer than one in a hundred, so that their cost is beyond the step's
+p99; and a prime, so that no rhythm of the steps hides behind it. Measured in ``docs/observing.md``."""
+
+_LOOK_AGAIN = 256
+"""Steps until it is looked again whether timing was switched on."""
 
 _SEED = 20_240_229  # the same steps in every run of one command
 
@@ -51,6 +55,14 @@ class Sampler:
         """Whether the next step is traced. Ask once a step."""
         ratio = self.sampling.trace_ratio
         return ratio > 0.0 and (ratio >= 1.0 or self._random() < ratio)
+
+    def next_due(self, step: int) -> int:
+        """The next step after ``step`` that is timed, or whose end is where the gap of a timed one begins."""
+        every = self.sampling.timing_every
+        if every == 0:
+            return step + _LOOK_AGAIN
+        following = step + 1
+        return following if following % every == 0 else following + every - 1 - following % every
 
     def times(self, step: int) -> bool:
         """Whether ``step`` is timed, traced or not."""

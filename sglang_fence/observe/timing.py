@@ -41,6 +41,9 @@ class TimingDevice(Protocol):
     def timed_event(self) -> TimedEvent:
         """Make a timing event."""
 
+    def as_event(self, timed: Any, /) -> Any:  # noqa: ANN401 - a timing event; an event of the device, or None
+        """Return ``timed`` as an event that the runtime may record and wait for; None where it can't serve both."""
+
     def host_ns(self) -> int:
         """The host's clock in nanoseconds: ``perf_counter_ns``, or virtual time."""
 

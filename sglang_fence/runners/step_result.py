@@ -9,6 +9,7 @@ import torch
 
 if TYPE_CHECKING:
     from sglang_fence.device.protocol import DeviceModule, Event
+    from sglang_fence.observe.probe import StepProbe
 
 
 @dataclass(slots=True)
@@ -42,11 +43,12 @@ class Outbox:
     """int64 ``[lines]``."""
 
 
-def copy_out(device: DeviceModule, outbox: Outbox, lines: int, most: int) -> StepResult:
+def copy_out(device: DeviceModule, probe: StepProbe, outbox: Outbox, lines: int, most: int) -> StepResult:
     """Copy a step's tokens to the host, and record the event behind all its forward work.
 
     Args:
         device: launches on the current (forward) stream.
+        probe: may lend the event, so that one record serves both.
         outbox: filled by a kernel that is enqueued already. Counts are expected where ``most`` is above 1.
         lines: requests.
         most: tokens a line at the most.
@@ -61,6 +63,6 @@ def copy_out(device: DeviceModule, outbox: Outbox, lines: int, most: int) -> Ste
                 host.copy_(made, non_blocking=True)
 
     device.launch("copy_out", body)
-    done = device.Event()
+    done = (probe.end_event() if probe.timing else None) or device.Event()
     done.record()
     return StepResult(done, tokens, counts, most - 1)

@@ -108,9 +108,9 @@ class SpeculativeWorker(ABC):
         if work.mode is ForwardMode.EXTEND:
             self.staged = False
             self._run_prefill(work, outbox)
-            return copy_out(self.target.device, outbox, work.lines, 1)
+            return copy_out(self.target.device, self.target.probe, outbox, work.lines, 1)
         self._run_round(work, outbox)
-        return copy_out(self.target.device, outbox, work.lines, self.state.width)
+        return copy_out(self.target.device, self.target.probe, outbox, work.lines, self.state.width)
 
     def _run_prefill(self, work: ForwardWork, outbox: Outbox) -> None:
         batch = self.prefill.execute_batch(work)

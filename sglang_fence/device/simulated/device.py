@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from sglang_fence.device.simulated.accesses import Hazard
     from sglang_fence.device.simulated.graphs import DeclaredRows
     from sglang_fence.device.simulated.ordering import Ordering
+    from sglang_fence.observe.timing import TimedEvent
 
 PS_PER_NS = PS_PER_US // 1000
 
@@ -113,6 +114,9 @@ class SimulatedDevice:
     def timed_event(self) -> SimulatedEvent:
         """Make a timing event for observing."""
         return SimulatedEvent(self._core, timed=True, external=False)
+
+    def as_event(self, timed: TimedEvent) -> None:
+        """None: asking a timing event orders nothing here, and what the runtime asks has to."""
 
     def host_ns(self) -> int:
         """Virtual time."""

@@ -1,0 +1,74 @@
+"""``Tracer``: which steps are traced, and the ranges that are kept of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sglang_fence.contract import FenceKind
+from sglang_fence.observe.marks import Marks
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from sglang_fence.observe.device_times import DeviceTimes
+    from sglang_fence.observe.record import StepRecord
+    from sglang_fence.observe.sampling import Sampler
+
+
+class Tracer:
+    """Decides at a step's start, before anything of it is written down."""
+
+    def __init__(self, sampler: Sampler, now: Callable[[], int], times: DeviceTimes | None) -> None:
+        self._sampler = sampler
+        self._now = now
+        self._times = times
+        self._spare: list[Marks] = []
+        self._prepared = (-1, 0, 0)
+        """Step, begin and end of the newest preparation."""
+        self.last_fenced: int | None = None
+        """The newest step behind which a fence stood."""
+
+    @property
+    def on(self) -> bool:
+        """Whether the next step may be traced."""
+        return self._sampler.sampling.traces
+
+    def prepared(self, step: int, began: int, ended: int) -> None:
+        """Note when the host prepared ``step``, which may come to nothing."""
+        self._prepared = (step, began, ended)
+
+    def choose(self) -> bool | None:
+        """Decide about the next step: it is traced (True), may be if it is coarse (False), or isn't (None)."""
+        if self._sampler.traces():
+            return True
+        return False if self._sampler.sampling.trace_coarse else None
+
+    def begin(self, record: StepRecord, *, traced: bool) -> None:
+        """Keep the ranges of a step that is traced, or may be."""
+        record.traced = traced
+        if traced and record.timers is not None:
+            record.timed = True
+        record.waited_for = self.last_fenced
+        marks = record.marks = self._spare.pop() if self._spare else self._make()
+        marks.reset()
+        step, began, ended = self._prepared
+        if step == record.step:
+            record.started_ns = began
+            marks.add_host("schedule", began, ended)
+
+    def keep_if_coarse(self, record: StepRecord) -> None:
+        """Ranges were kept in case that the step is coarse. If it isn't, they are dropped."""
+        if record.fence is FenceKind.COARSE:
+            record.traced = True
+            record.timed = record.timers is not None
+        else:
+            self.give_back(record)
+
+    def give_back(self, record: StepRecord) -> None:
+        """Take the ranges of a step that is over."""
+        if record.marks is not None:
+            self._spare.append(record.marks)
+            record.marks = None
+
+    def _make(self) -> Marks:
+        return Marks(self._now, None if self._times is None else self._times.device)
