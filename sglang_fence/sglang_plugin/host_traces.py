@@ -37,6 +37,9 @@ class Host:
         """Make an event."""
         return HostEvent()
 
+    def as_event(self, timed: HostEvent, /) -> None:
+        """Nothing on the host is recorded for two."""
+
     def host_ns(self) -> int:
         """Real time."""
         return perf_counter_ns()

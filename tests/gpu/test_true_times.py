@@ -57,7 +57,8 @@ class Durations(Observer):
 def test_slack_and_wait_are_those_of_the_kernels(gpu: Opened, delay_us: float, report: Callable[[str], None]) -> None:
     """The truth is read off timing events around each place: nodes of the graph, and events on both streams.
 
-    An event takes about 1 µs of its stream, so that one alone would be off by that. Everything is enqueued behind a gate, so that nothing of it is clamped by the moment at which the host enqueued it.
+    An event takes about 1 µs of its stream, so that one alone would be off by that. Everything is enqueued behind a
+    gate, so that nothing of it is clamped by the moment at which the host enqueued it.
     """
     device = gpu.device
     spin = cuda_spinner(device)
@@ -77,8 +78,7 @@ def test_slack_and_wait_are_those_of_the_kernels(gpu: Opened, delay_us: float, r
     slack: list[float] = []
     wait: list[float] = []
     for step in range(ROUNDS):
-        opens = device.Event()
-        ends, waits = ([event(enable_timing=True) for _ in range(2)] for _ in range(2))
+        opens, ends, waits = device.Event(), *([event(enable_timing=True) for _ in range(2)] for _ in range(2))
         with device.stream(gate):
             spin(300.0)()
             opens.record()
@@ -104,8 +104,7 @@ def test_slack_and_wait_are_those_of_the_kernels(gpu: Opened, delay_us: float, r
         probe.idle()
         slack.append(_between(moments, ends))
         wait.append(max(0.0, _between(waits, moments)))
-    off = [statistics.median(a - b for a, b in zip(heard.slack, slack, strict=True))]
-    off.append(statistics.median(a - b for a, b in zip(heard.wait, wait, strict=True)))
+    off = [_off(heard.slack, slack), _off(heard.wait, wait)]
     report(f"slack {statistics.median(slack):.2f} us, off by {off[0]:+.2f}")
     report(f"wait {statistics.median(wait):.2f} us, off by {off[1]:+.2f}; clamped {heard.clamped} of {ROUNDS}")
     report(f"calibrated: {probe.health.calibration_us}")
@@ -139,6 +138,10 @@ def test_lost_time_is_what_a_coarse_fence_costs(
     lost = (summaries["coarse"].total().lost_us - before) / rounds / steps
     report(f"decode {compute_us:g}, schedule {schedule_us:g}: measured {measured:.2f} us a step, lost {lost:.2f}")
     assert abs(lost - measured) <= max(0.2 * measured, 2.0)
+
+
+def _off(seen: list[float], known: list[float]) -> float:
+    return statistics.median(a - b for a, b in zip(seen, known, strict=True))
 
 
 def _between(first: list[Any], second: list[Any]) -> float:
