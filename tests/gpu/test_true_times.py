@@ -148,7 +148,7 @@ def _between(first: list[Any], second: list[Any]) -> float:
     """µs from the middle of one pair of events to that of another."""
     origin = first[0]
     middles = [sum(origin.elapsed_time(event) for event in pair) / 2 for pair in (first, second)]
-    return 1e3 * (middles[1] - middles[0])
+    return float(1e3 * (middles[1] - middles[0]))
 
 
 def _raw(stream: object) -> Any:  # noqa: ANN401 - torch's stream
