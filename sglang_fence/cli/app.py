@@ -12,9 +12,12 @@ from sglang_fence import __version__
 from sglang_fence.cli import (
     bench_command,
     check_command,
+    dashboards_command,
     declarations_command,
+    demo_command,
     docs_command,
     doctor_command,
+    rules_command,
     run_command,
     top_command,
 )
@@ -32,6 +35,9 @@ app.command("declarations")(declarations_command.show)
 app.command("bench")(bench_command.bench)
 app.command("top")(top_command.top)
 app.command("doctor")(doctor_command.doctor)
+app.command("demo")(demo_command.demo)
+app.add_typer(dashboards_command.app, name="dashboards")
+app.add_typer(rules_command.app, name="rules")
 app.command("docs", hidden=True)(docs_command.docs)
 
 

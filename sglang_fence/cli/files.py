@@ -40,5 +40,18 @@ def write(path: Path, content: str) -> None:
         raise _refused(path, error) from error
 
 
+def folder_for(path: Path) -> None:
+    """Make a folder, with those above it, unless it is there.
+
+    Raises:
+        ConfigError: it can't be made, or is a file.
+    """
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        msg = f"{path} can't be a folder ({error.strerror}): name one that is there, or can be made"
+        raise ConfigError(msg) from error
+
+
 def _refused(path: Path, error: OSError) -> ConfigError:
     return ConfigError(f"{path} can't be written ({error.strerror}): name a file in a folder that exists and has room")

@@ -53,7 +53,7 @@ class Thresholds:
     """A median below it is about zero …"""
     slack_forward_seconds: float = 0.000_064
     """… where the median forward is above this: a shorter one leaves no room for slack."""
-    risen: float = 0.1
+    risen: float = 0.2
     """How much greater a share of fallbacks is than the day before."""
     lost: float = 0.03
     """Lost time as a share of forward time."""

@@ -1,0 +1,1 @@
+"""The monitoring mixin: see README.md."""
