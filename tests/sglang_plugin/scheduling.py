@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from sglang_fence.observe.ledger import Ledger
@@ -34,6 +35,12 @@ class Member:
     name: str
 
 
+@cache
+def member(name: str) -> Member:
+    """Return the one member called ``name``, as an enum would."""
+    return Member(name)
+
+
 class Backend:
     """Declares."""
 
@@ -41,7 +48,7 @@ class Backend:
         self.declared = {"DECODE": "IN_REPLAY", "TARGET_VERIFY": "IN_REPLAY", **declared}
 
     def shared_read_ends(self, mode: Named, /) -> Named:
-        return Member(self.declared.get(mode.name, "UNKNOWN"))
+        return member(self.declared.get(mode.name, "UNKNOWN"))
 
 
 class SnapshotBackend(Backend):
@@ -71,7 +78,7 @@ class Runner:
     spec_algorithm: Algorithm = field(default_factory=Algorithm)
     shared_read_done_event: object | None = None
     model_runner: Any = None
-    forward_mode: Member = Member("DRAFT_EXTEND_V2")
+    forward_mode: Member = field(default_factory=lambda: member("DRAFT_EXTEND_V2"))
 
     def __post_init__(self) -> None:
         self.model_runner = self  # it stands for its graph runners, too
@@ -151,7 +158,7 @@ class Scheduler:
 
     def step(self, mode: str, *served: Callable[[], object], barrier: bool = True, seen: bool = True) -> None:
         """Run one iteration: launch, then the barrier."""
-        self.cur_batch_for_debug = Batch(Member(mode))
+        self.cur_batch_for_debug = Batch(member(mode))
         if seen:
             around(self.run_batch_hook, lambda *_: [serve() for serve in served], self, self.cur_batch_for_debug)
         if barrier:
@@ -163,20 +170,20 @@ class Scheduler:
 
     def graph(self, runner: Runner, mode: str, resolved: str) -> None:
         """Replay a decode or verify graph."""
-        around(self.resolve_hook, lambda *_: Member(resolved), runner, runner.attn_backend, Member(mode))
+        around(self.resolve_hook, lambda *_: member(resolved), runner, runner.attn_backend, member(mode))
         if resolved != "UNKNOWN":
             runner.shared_read_done_event = object()
 
     def eager(self, runner: Runner, mode: str, *, publishes: bool | None = None, runs_as: str | None = None) -> None:
         """Run a batch eagerly; ``publishes``: None where prefill's publication isn't even asked for."""
-        batch = Batch(Member(mode))
+        batch = Batch(member(mode))
 
         def publish(*_: object) -> None:
             if publishes:
                 runner.shared_read_done_event = object()
 
         def execute(*_: object) -> None:
-            batch.forward_mode = Member(runs_as or mode)
+            batch.forward_mode = member(runs_as or mode)
             if publishes is not None:
                 around(self.publish_hook, publish, runner, object(), object())
 

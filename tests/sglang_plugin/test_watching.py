@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from sglang_fence.contract import FallbackReason, FenceKind, SharedReadEnds
-from tests.sglang_plugin.scheduling import Algorithm, Backend, Batch, Border, Member, Runner, Scheduler, SnapshotBackend
+from tests.sglang_plugin.scheduling import Algorithm, Backend, Batch, Border, Runner, Scheduler, SnapshotBackend, member
 
 if TYPE_CHECKING:
     from sglang_fence.contract import ForwardMode
@@ -245,8 +245,36 @@ def test_a_launch_that_waited_for_the_last_ones_results_is_told_apart() -> None:
     scheduler.watch.forward_stream = scheduler.forward_stream
     launch = partial(scheduler.step, "EXTEND", partial(scheduler.eager, scheduler.target, "EXTEND", publishes=False))
     launch()  # nothing ran before
-    scheduler.last_batch, scheduler.result_queue = Batch(Member("EXTEND")), [object()]
+    scheduler.last_batch, scheduler.result_queue = Batch(member("EXTEND")), [object()]
     launch()  # results wait: overlapped
     scheduler.result_queue = []
     launch()
     assert scheduler.watch.unoverlapped == {"extend": 1}
+
+
+def test_what_appears_in_the_mailbox_during_the_step_isnt_stale_though_nobody_saw_who_published_it() -> None:
+    scheduler = Scheduler()
+
+    def publish() -> None:
+        scheduler.target.shared_read_done_event = object()
+
+    scheduler.step("DECODE", publish)
+    assert [kind.fence for kind in scheduler.ledger.cells] == [FINE]
+    assert not scheduler.ledger.health.stale_publications
+
+
+def test_what_an_owner_served_in_an_earlier_step_says_nothing_of_this_one() -> None:
+    scheduler = Scheduler()
+    scheduler.step("DECODE", partial(scheduler.eager, scheduler.target, "DECODE"))
+    scheduler.step("DECODE")
+    assert {reason for _, _, reason, _ in scheduler.counted()} == {
+        FallbackReason.NO_GRAPH,
+        FallbackReason.OWNER_SILENT,
+    }
+
+
+def test_a_step_that_resolves_otherwise_than_the_one_before_is_told_apart() -> None:
+    scheduler = Scheduler()
+    for resolved in ("IN_REPLAY", "POST_REPLAY", "POST_REPLAY", "IN_REPLAY"):
+        scheduler.step("DECODE", partial(scheduler.graph, scheduler.target, "DECODE", resolved))
+    assert scheduler.counted() == {("decode", FINE, None, IN): 2, ("decode", FINE, None, POST): 2}
