@@ -14,8 +14,8 @@ from tests.deploy.mounted import binds, services
 if TYPE_CHECKING:
     from pathlib import Path
 
-PROFILES = {"gpu": {"sglang", "prometheus"}, "demo": {"demo", "prometheus-demo"}}
-ALWAYS = {"alertmanager", "grafana", "otel-collector", "tempo"}
+PROFILES = {"gpu": {"sglang"}, "demo": {"demo"}}
+ALWAYS = {"alertmanager", "grafana", "otel-collector", "prometheus", "tempo"}
 
 
 def parser() -> list[str]:

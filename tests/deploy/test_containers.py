@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import re
 from typing import TYPE_CHECKING
 
 import pytest
+import typer
+from typer.core import TyperGroup
 
 import sglang_fence
+from sglang_fence.cli.app import app
 from tests.deploy.kustomizing import OVERLAY
 from tests.deploy.layout import DEPLOY, PINNED, ROOT, load
 from tests.deploy.mounted import services
@@ -90,3 +94,18 @@ def test_compose_builds_the_files_from_the_top_of_the_repository() -> None:
         build = services()[name]["build"]
         assert (DEPLOY / "compose" / build["context"]).resolve() == ROOT
         assert build["dockerfile"] == f"deploy/container/{path}"
+
+
+def test_the_demo_can_do_what_it_is_told() -> None:
+    commands: dict[str, list[str]] = {
+        "compose": [re.sub(r"\$\{\w+:-(.*)\}", r"\1", word) for word in services()["demo"]["command"]],
+        "image": json.loads(dict(instructions(DEPLOY / "container" / "runtime.Containerfile"))["CMD"]),
+    }
+    for where, (name, *options) in commands.items():
+        command = typer.main.get_command(app)
+        assert isinstance(command, TyperGroup)
+        # Reads the options as the program does, and doesn't run it.
+        parsed = command.commands[name].make_context(name, options)
+        assert parsed.params["host"] == "0.0.0.0", where  # noqa: S104 - inside a container
+        assert parsed.params["metrics_port"] == 9400
+        assert parsed.params["repeat"] is True

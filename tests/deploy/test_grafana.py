@@ -24,14 +24,8 @@ def test_there_is_one_source_of_each_kind_and_nobody_may_change_it() -> None:
 
 def test_addresses_are_of_services_that_run_in_both_profiles() -> None:
     shared = {name for name, service in services().items() if "profiles" not in service}
-    aliases = {
-        alias
-        for service in services().values()
-        for network in (service.get("networks") or {}).values()
-        for alias in network["aliases"]
-    }
     for source in sources().values():
-        assert urlsplit(source["url"]).hostname in shared | aliases
+        assert urlsplit(source["url"]).hostname in shared
 
 
 def test_an_exemplar_leads_to_its_trace() -> None:

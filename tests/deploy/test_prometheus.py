@@ -13,50 +13,34 @@ from tests.deploy.mounted import lay_out, services
 if TYPE_CHECKING:
     from pathlib import Path
 
+PROMETHEUS = DEPLOY / "prometheus" / "prometheus.yml"
 ALERTMANAGER = DEPLOY / "alertmanager" / "alertmanager.yml"
 
 
-@pytest.mark.parametrize("service", ["prometheus", "prometheus-demo"])
-def test_promtool_accepts_the_configuration_with_its_rules_and_targets(service: str, tmp_path: Path) -> None:
+def test_promtool_accepts_the_configuration_with_its_rules(tmp_path: Path) -> None:
     promtool = program("promtool")
-    etc = lay_out(service, tmp_path) / "etc" / "prometheus"
+    etc = lay_out("prometheus", tmp_path) / "etc" / "prometheus"
     printed = accepted(promtool, "check", "config", etc / "prometheus.yml")
     rules = sum(len(group["rules"]) for group in load(RULES)["groups"])
     assert "is valid prometheus config file syntax" in printed
     assert re.search(rf"SUCCESS: {rules} rules found", printed), printed
 
 
-@pytest.mark.parametrize("service", ["prometheus", "prometheus-demo"])
-def test_each_target_is_a_service_that_the_profile_starts(service: str, tmp_path: Path) -> None:
-    etc = lay_out(service, tmp_path) / "etc" / "prometheus"
-    job = next(job for job in load(etc / "prometheus.yml")["scrape_configs"] if job["job_name"] == "sglang")
-    targets = [
-        target
-        for files in job["file_sd_configs"]
-        for pattern in files["files"]
-        for path in sorted(etc.glob(pattern))
-        for group in load(path)
-        for target in group["targets"]
-    ]
-    (profile,) = services()[service]["profiles"]
-    assert targets
-    for target in targets:
-        host, port = target.split(":")
-        # On the loopback there are those who share it.
-        serving = [
-            other
-            for name, other in services().items()
-            if (name == host or (host == "localhost" and other.get("network_mode") == f"service:{service}"))
-            and other.get("profiles") == [profile]
-        ]
-        assert len(serving) == 1, target
-        assert any(port in argument for argument in serving[0]["command"])
+def test_each_server_is_found_by_its_name_at_the_port_that_it_serves() -> None:
+    jobs = [job for job in load(PROMETHEUS)["scrape_configs"] if "dns_sd_configs" in job]
+    found = {name: lookup["port"] for job in jobs for lookup in job["dns_sd_configs"] for name in lookup["names"]}
+    optional = {name for name, service in services().items() if "profiles" in service}
+    assert set(found) == optional
+    for name, port in found.items():
+        assert any(argument.endswith(f"port={port}") for argument in services()[name]["command"]), name
+        assert "--host=0.0.0.0" in services()[name]["command"]
 
 
-def test_prometheus_keeps_exemplars() -> None:
-    commands = [service["command"] for name, service in services().items() if name.startswith("prometheus")]
-    assert commands
-    assert all("--enable-feature=exemplar-storage" in command for command in commands)
+def test_prometheus_keeps_exemplars_and_tells_alertmanager() -> None:
+    assert "--enable-feature=exemplar-storage" in services()["prometheus"]["command"]
+    (alertmanager,) = load(PROMETHEUS)["alerting"]["alertmanagers"]
+    (group,) = alertmanager["static_configs"]
+    assert {target.split(":")[0] for target in group["targets"]} <= set(services())
 
 
 def test_amtool_accepts_the_configuration(tmp_path: Path) -> None:
