@@ -18,18 +18,19 @@ if TYPE_CHECKING:
 
 _ROUNDS = 40
 _BUSY_CYCLES = 200_000  # about 0.1 ms: longer than the host takes to enqueue a round
-_TAIL_CYCLES = 20_000
 
 
 def calibrate(forward: CudaStream, schedule: CudaStream, observer: CudaObserverStream) -> Offsets:
     """Measure; takes some tens of ms. The streams are idle."""
     torch.cuda.synchronize()
-    copies = [_copy_us(forward, observer) for _ in range(_ROUNDS)]
+    copies = [_copy_us(forward, schedule, observer, busy=False) for _ in range(_ROUNDS)]
+    busy_copies = [_copy_us(forward, schedule, observer, busy=True) for _ in range(_ROUNDS)]
     waits = [_idle_wait_us(forward, schedule) for _ in range(_ROUNDS)]
     gaps = [_gap_us(forward, schedule) for _ in range(_ROUNDS)]
     round_trips, launches = zip(*(_launch(forward, observer) for _ in range(_ROUNDS)), strict=True)
     return Offsets(
         marker_copy_us=max(0.0, statistics.median(copies)),
+        marker_copy_busy_us=max(0.0, statistics.median(busy_copies)),
         idle_wait_us=max(0.0, statistics.median(waits)),
         fine_gap_us=max(0.0, statistics.median(gaps)),
         launch_us=max(0.0, statistics.quantiles(launches, n=10)[-1]) + 1.0,
@@ -37,17 +38,23 @@ def calibrate(forward: CudaStream, schedule: CudaStream, observer: CudaObserverS
     )
 
 
-def _copy_us(forward: CudaStream, observer: CudaObserverStream) -> float:
-    """How much later the copy of a moment reads than the moment."""
-    moment, copied, plain = make_timed_event(), make_timed_event(), torch.cuda.Event()
+def _copy_us(forward: CudaStream, schedule: CudaStream, observer: CudaObserverStream, *, busy: bool) -> float:
+    """How much later the copy of a moment reads than the moment, which is taken as the middle between two events."""
+    before, behind, copied, plain = make_timed_event(), make_timed_event(), make_timed_event(), torch.cuda.Event()
     with torch.cuda.stream(forward.raw):
         torch.cuda._sleep(_BUSY_CYCLES)  # noqa: SLF001 - nothing public keeps a stream busy without memory
-        moment.record(forward)
+        before.record(forward)
         plain.record()
-        torch.cuda._sleep(_TAIL_CYCLES)  # noqa: SLF001 - as above
+        behind.record(forward)
+        torch.cuda._sleep(_BUSY_CYCLES)  # noqa: SLF001 - as above
     observer.raw.wait_event(plain)
     copied.record(observer)
-    return _elapsed(moment, copied)
+    if busy:
+        with torch.cuda.stream(schedule.raw):
+            torch.cuda._sleep(2 * _BUSY_CYCLES)  # noqa: SLF001 - as above
+    else:
+        schedule.raw.wait_event(plain)
+    return (_elapsed(before, copied) + _elapsed(behind, copied)) / 2
 
 
 def _idle_wait_us(forward: CudaStream, schedule: CudaStream) -> float:

@@ -37,7 +37,7 @@ class DeviceClock:
         self._stream = stream
         self._spare = device.timed_event()
         self._base = device.timed_event()
-        self._virtual = virtual
+        self.virtual = virtual
         self._round_trip_ns = round_trip_ns
         self._asked_ns: int | None = None
         self.base_ns = device.host_ns()
@@ -78,13 +78,13 @@ class DeviceClock:
     @property
     def error_ns(self) -> int:
         """How far a device moment may be off on the wall clock, against host moments."""
-        return 0 if self._virtual else self._round_trip_ns // 2 + abs(self.drift_ns)
+        return 0 if self.virtual else self._round_trip_ns // 2 + abs(self.drift_ns)
 
     def renew(self) -> None:
         """Take up a new base where the old one has aged. Costs two calls a second; never blocks."""
         now = self._device.host_ns()
         if self._asked_ns is None:
-            if self._virtual or now - self.base_ns < RENEW_NS:
+            if self.virtual or now - self.base_ns < RENEW_NS:
                 return
             self._asked_ns = self._device.host_ns()
             self._spare.record(self._stream)

@@ -17,7 +17,9 @@ class Offsets:
     """What was calibrated, in µs. On the simulated device nothing is late."""
 
     marker_copy_us: float = 0.0
-    """How late the copy of a moment reads; subtracted."""
+    """How late the copy of a moment reads while the schedule stream waits for the same moment; subtracted."""
+    marker_copy_busy_us: float = 0.0
+    """How late it reads while the schedule stream computes: then the device gets round to the copy later."""
     idle_wait_us: float = 0.0
     """How long a wait that costs nothing reads. Exported; a wait is computed from A and R, which don't contain it."""
     fine_gap_us: float = 0.0

@@ -100,8 +100,8 @@ class StepProbe:
 
     @property
     def pending(self) -> bool:
-        """Whether steps wait for their device times."""
-        return bool(self._reader.pending)
+        """Whether enough steps wait for their device times, so that it is worth while to look."""
+        return self._reader.ready
 
     @property
     def unresolved(self) -> int:
@@ -341,8 +341,11 @@ class StepProbe:
             for hook in self.observers.step_finished:
                 hook(record)
             return
-        self._full_next = record.wants_next
-        self._reader.add(record)
+        if record.timed:
+            self._full_next = record.wants_next
+            self._reader.add(record)
+        else:
+            self._reader.finish(record)
 
     def _meter(self, hook: str, began: int) -> None:
         self.health.cost_ns[hook] += METER_EVERY * (perf_counter_ns() - began)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 import torch
 
-from sglang_fence.contract import ForwardMode
+from sglang_fence.contract import FenceKind, ForwardMode
 from sglang_fence.engine.engine import Engine
 from sglang_fence.engine.options import EngineOptions
 from sglang_fence.engine.requests import Request, SamplingParams
@@ -40,7 +40,8 @@ class Releases(Observer):
             end, wait, released = timers.end_us, timers.wait_us, timers.released_us
             assert end is not None
             assert wait is not None
-            self.early.append(end - max(wait, end if released is None else released))
+            let_go = end if released is None or record.fence is FenceKind.COARSE else released
+            self.early.append(end - max(wait, let_go))
 
 
 def length_of_a_delay(opened: Opened) -> float:
