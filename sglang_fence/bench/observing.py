@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -15,6 +15,7 @@ from sglang_fence.observe.summary import Summary, percentile
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from typing import Any
 
     from sglang_fence.bench.spinning import Spinner
     from sglang_fence.device.protocol import DeviceModule
@@ -101,3 +102,45 @@ def _block(loop: OverlapLoop, steps: int) -> Callable[[], Block]:
         )
 
     return block
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """One variant over all rounds, each round against the same round of the variant with nothing on."""
+
+    blocks: tuple[Block, ...]
+    bases: tuple[Block, ...]
+
+    def shares(self, figure: str) -> list[float]:
+        """Return each round's figure over that with nothing on."""
+        return [
+            getattr(block, figure) / getattr(base, figure) for block, base in zip(self.blocks, self.bases, strict=True)
+        ]
+
+    def more(self, figure: str) -> list[float]:
+        """Return by how much each round's figure is above that with nothing on."""
+        return [
+            getattr(block, figure) - getattr(base, figure) for block, base in zip(self.blocks, self.bases, strict=True)
+        ]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the figures."""
+        return {
+            "blocks": [asdict(block) for block in self.blocks],
+            "steps_per_s_ratio": self.shares("steps_per_s"),
+            "step_p99_ratio": self.shares("step_p99_us"),
+            "host_us_more": self.more("host_us"),
+        }
+
+
+def compare(blocks: Mapping[str, Callable[[], Block]], *, rounds: int) -> dict[str, Compared]:
+    """Run every variant once a round, in an order that turns; one round more is thrown away as warm-up."""
+    names = list(blocks)
+    rows: list[dict[str, Block]] = []
+    for number in range(rounds + 1):
+        turn = number % len(names)
+        row = {name: blocks[name]() for name in [*names[turn:], *names[:turn]]}
+        if number:
+            rows.append(row)
+    bases = tuple(row[names[0]] for row in rows)
+    return {name: Compared(tuple(row[name] for row in rows), bases) for name in names}

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import platform
+import statistics
 from enum import StrEnum
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,8 +15,9 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from sglang_fence.bench import hot_path, serving
+from sglang_fence.bench import hot_path, observing, serving
 from sglang_fence.bench.blocks import Measured, interleave
+from sglang_fence.bench.sink import collector
 from sglang_fence.cli.files import check_writable, write
 from sglang_fence.cli.run_command import DeviceName
 from sglang_fence.device import open_device
@@ -35,7 +38,7 @@ class What(StrEnum):
 
 
 def bench(  # noqa: PLR0913 - a command line has as many options as its users need
-    what: Annotated[What, typer.Argument(help="fence: steps/s; observe: ns a step; checker: its share.")] = What.ALL,
+    what: Annotated[What, typer.Argument(help="fence: steps/s; observe, checker: what they cost.")] = What.ALL,
     *,
     device: Annotated[DeviceName, typer.Option(help="auto: CUDA where there is one.")] = DeviceName.AUTO,
     model: Annotated[str, typer.Option(help="A directory, a hub name, or the embedded default.")] = EMBEDDED,
@@ -43,17 +46,23 @@ def bench(  # noqa: PLR0913 - a command line has as many options as its users ne
     requests: Annotated[int, typer.Option(min=1, help="Requests a block.")] = 8,
     new_tokens: Annotated[int, typer.Option(min=2, help="Tokens a request.")] = 200,
     rounds: Annotated[int, typer.Option(min=1, help="Rounds of interleaved blocks.")] = 5,
-    steps: Annotated[int, typer.Option(min=1, help="Steps of a checker block.")] = 2000,
+    steps: Annotated[int, typer.Option(min=1, help="Steps of a block of observe or checker.")] = 2000,
     json_file: Annotated[Path | None, typer.Option("--json", help="Write all figures.")] = None,
 ) -> None:
     """Compare in one run: blocks of each variant in turn, ratios within each round, median and spread."""
     check_writable(json_file)
     options = EngineOptions(model=ModelOptions(model), attention=attention, max_running=requests)
     figures: dict[str, dict[str, Measured]] = {}
+    observed: dict[str, observing.Compared] = {}
     console = Console()
     with console.status("measuring"):
         if what in {What.ALL, What.OBSERVE}:
             figures["observe: host ns a step"] = _measure(hot_path.parts(), rounds, "no observer")
+            opened = open_device(device.value, check_hazards=False)
+            if opened.virtual_seconds() is None:  # virtual time has no host time in it
+                with collector() as otlp:
+                    loops = observing.blocks(opened, otlp=otlp if has_exporters() else None, steps=steps)
+                    observed = observing.compare(loops, rounds=rounds)
         if what in {What.ALL, What.FENCE}:
             opened = open_device(device.value, check_hazards=False)
             blocks = serving.fences(opened, options, requests=requests, new_tokens=new_tokens)
@@ -63,15 +72,56 @@ def bench(  # noqa: PLR0913 - a command line has as many options as its users ne
             figures[f"checker: processor seconds for {steps} steps"] = _measure(blocks, max(1, rounds // 2), "without")
     for title, rows in figures.items():
         console.print(_table(title, rows))
+    if observed:
+        console.print(_observed_table(f"observe: a decode loop of 0.25 ms on {_machine()}", observed))
     versions = {"python": platform.python_version(), "torch": torch.__version__, "machine": _machine()}
     console.print(", ".join(f"{name} {value}" for name, value in versions.items()), highlight=False)
     if json_file is not None:
         content = {title: {name: one.to_json() for name, one in rows.items()} for title, rows in figures.items()}
+        content |= {"observe: decode loop": {name: one.to_json() for name, one in observed.items()}}
         write(json_file, json.dumps({"versions": versions, "figures": content}, indent=2) + "\n")
 
 
 def _measure(blocks: dict[str, Callable[[], float]], rounds: int, baseline: str) -> dict[str, Measured]:
     return interleave(blocks, rounds=rounds, baseline=baseline)
+
+
+def has_exporters() -> bool:
+    """Whether the exporters that the benchmark switches on are installed, with what they need."""
+    return all(find_spec(name) is not None for name in ("sglang_fence_exporters", "opentelemetry.exporter.otlp"))
+
+
+def _observed_table(title: str, rows: dict[str, observing.Compared]) -> Table:
+    table = Table(title=title, title_justify="left")
+    table.add_column("variant")
+    for column in (
+        "host µs\na step",
+        "more\nmedian",
+        "own\naccount",
+        "host\np99 µs",
+        "step p99\nratio",
+        "steps/s\nratio",
+    ):
+        table.add_column(column, justify="right")
+    for name, one in rows.items():
+        host, p99, own = (
+            statistics.median(getattr(block, figure) for block in one.blocks)
+            for figure in ("host_us", "host_p99_us", "own_us")
+        )
+        table.add_row(
+            name,
+            f"{host:.1f}",
+            f"{statistics.median(one.more('host_us')):+.1f}",
+            f"{own:.1f}",
+            f"{p99:.1f}",
+            _spread(one.shares("step_p99_us")),
+            _spread(one.shares("steps_per_s")),
+        )
+    return table
+
+
+def _spread(ratios: list[float]) -> str:
+    return f"{statistics.median(ratios):.3f}\n{min(ratios):.3f} … {max(ratios):.3f}"
 
 
 def _machine() -> str:
