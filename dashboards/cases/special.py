@@ -1,0 +1,143 @@
+"""Cases that aren't one healthy server with a change: ranks against one another, today against yesterday, EAGLE."""
+
+from __future__ import annotations
+
+from dashboards.cases.bad import ALL_UNKNOWN
+from dashboards.cases.case import Case
+from dashboards.cases.server import GAUGES, P, Server
+
+_DAY = 1_500
+"""Minutes; a day and an hour."""
+
+
+def special_cases() -> list[Case]:
+    """Return them all."""
+    return [*_rank(), *_risen(), *_silent(), *_modes(), *_barrier()]
+
+
+def _rank() -> list[Case]:
+    name = "SGLangFenceRankCoarse"
+    seven = [Server(rank=rank) for rank in range(1, 8)]
+    odd = Server(rank=0).but(ALL_UNKNOWN)
+    fires = ({"severity": "warning", "mode": "decode", "tp_rank": "0"},)
+    quiet = odd.scaled(1 / 300)
+    brief = [Server(rank=rank).gapped(ALL_UNKNOWN if rank == 0 else {}) for rank in range(2)]
+    return [
+        Case(name, "one rank of eight is coarse", _merged(*(s.steady() for s in (odd, *seven))), fires),
+        Case(
+            name,
+            "a replica is coarse, another fine",
+            _merged(odd.steady(), Server(instance="b:30000").steady()),
+            fires,
+        ),
+        Case(name, "all ranks are coarse", _merged(*(Server(rank=r).but(ALL_UNKNOWN).steady() for r in range(8)))),
+        Case(name, "low traffic", _merged(quiet.steady(), *(s.steady() for s in seven))),
+        Case(name, "a counter reset by a restart", _merged(Server().restarted(ALL_UNKNOWN))),
+        Case(name, "a gap in scraping", _merged(*brief)),
+        Case(
+            name,
+            "a new server with no history",
+            _merged(Server().newcomer(ALL_UNKNOWN), *(s.steady() for s in seven)),
+        ),
+    ]
+
+
+def _risen() -> list[Case]:
+    name = "SGLangFenceFallbacksRisen"
+    steps = f'{P}steps_total{{mode="decode",backend="native",ends="in_replay",fence="fine"}}'
+    fallbacks = f'{P}coarse_fallbacks_total{{mode="decode",backend="native",reason="backend_unknown"}}'
+
+    def history(before: str, after: str, traffic: float = 600, ranks: int = 1) -> dict[str, str]:
+        """Fallbacks until an hour ago, and since; steps all along."""
+        merged: dict[str, str] = {}
+        for rank in range(ranks):
+            where = f'job="sglang",instance="a:30000",model_name="m",tp_rank="{rank}",'
+            merged[steps.replace("{", f"{{{where}")] = f"0+{traffic:g}x{_DAY}"
+            odd = rank == 0
+            line = f"{before} {after}" if odd else f"0x{_DAY}"
+            merged[fallbacks.replace("{", f"{{{where}")] = line
+        return merged
+
+    start, reached = _DAY - 60, 600 * (_DAY - 60)
+    none, many = f"0x{start}", "0+300x60"
+    fires = ({"severity": "warning", "mode": "decode"},)
+    at = f"{_DAY - 1}m"
+    gap = f"0+300x3 _x6 900x{60 - 10}"
+    fresh = {series: f"_x{start} {'5000+600x60' if 'steps' in series else many}" for series in history("", "")}
+    return [
+        Case(name, "half of the steps since an hour ago", history(none, many), fires, at),
+        Case(name, "as many as the day before", history(f"0+300x{start}", f"{reached // 2}+300x60"), at=at),
+        Case(name, "low traffic", history(none, "0+2x60", traffic=4), at=at),
+        Case(name, "a counter reset by a restart", history(f"0+1x{start}", "0+1x60"), at=at),
+        Case(name, "one rank of eight", history(none, "0+600x60", ranks=8), at=at),
+        Case(name, "a gap in scraping", history(none, gap), at=at),
+        Case(name, "a new server with no history", fresh, at=at),
+    ]
+
+
+def _silent() -> list[Case]:
+    name = "SGLangFenceObserverSilent"
+    gone = {
+        series: line if series.startswith("up{") else f"{line.rpartition('x')[0]}x10 stale"
+        for series, line in Server().steady().items()
+    }
+    bare = {'up{job="sglang",instance="c:30000"}': "1x60"}
+    gauges = dict.fromkeys(GAUGES)
+    off = Server().but(
+        {**gauges, f'{P}device_timing_enabled{{why="switch"}}': 0, f'{P}barrier_enabled{{why="flag"}}': 1}
+    )
+    return [
+        Case(name, "the target answers, its metrics are gone", gone, ({"severity": "warning"},)),
+        Case(name, "a target that never had the plugin", bare),
+        Case(name, "device times are switched off", off.steady()),
+    ]
+
+
+def _modes() -> list[Case]:
+    name = "SGLangFenceUnknownFallbacks"
+
+    def in_mode(mode: str) -> Server:
+        return Server().but(
+            {
+                f'{P}steps_total{{mode="{mode}",backend="triton",ends="unknown",fence="coarse"}}': 600,
+                f'{P}coarse_fallbacks_total{{mode="{mode}",backend="triton",reason="backend_unknown"}}': 600,
+                f'{P}publications_total{{mode="target_verify",runner="target",backend="triton",ends="in_replay"}}': 600,
+                f'{P}publications_total{{mode="draft_extend",runner="draft",backend="triton",ends="unknown"}}': 600,
+            }
+        )
+
+    def both(mode: str) -> tuple[dict[str, str], ...]:
+        return tuple({"severity": severity, "mode": mode} for severity in ("critical", "warning"))
+
+    expected = "forced"
+    forced: dict[str, float | None] = {
+        series.replace("backend_unknown", expected): value for series, value in ALL_UNKNOWN.items()
+    }
+    return [
+        Case(name, "EAGLE on 0.5.23: every round coarse", in_mode("target_verify").steady(), both("target_verify")),
+        Case(name, "draft-extend", in_mode("draft_extend").steady(), both("draft_extend")),
+        Case(name, "extend alone pages nobody", in_mode("extend").steady()),
+        Case(name, "mixed alone pages nobody", in_mode("mixed").steady()),
+        Case(name, "an expected reason: forced", Server().but(forced).steady()),
+    ]
+
+
+def _barrier() -> list[Case]:
+    name = "SGLangFenceBarrierDisabled"
+    on = f'{P}barrier_enabled{{why="asynchronous_device"}}'
+    loop = f'{P}loop_info{{loop="overlap"}}'
+    synchronous = Server().but({on: None, f'{P}barrier_enabled{{why="synchronous_device"}}': 0})
+    normal = Server().but({on: 0, loop: None, f'{P}loop_info{{loop="normal"}}': 1})
+    told_again = Server().but({f'{P}barrier_enabled{{why="switch"}}': 0})
+    return [
+        Case(name, "a device with one stream needs none", synchronous.steady()),
+        Case(name, "a loop without overlap needs none", normal.steady()),
+        Case(name, "a gauge that is no longer told stays at 0", told_again.steady()),
+    ]
+
+
+def _merged(*parts: dict[str, str]) -> dict[str, str]:
+    merged: dict[str, str] = {}
+    for part in parts:
+        merged.update(part)
+    return merged
