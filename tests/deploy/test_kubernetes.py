@@ -86,7 +86,7 @@ def test_the_pod_is_what_the_restricted_profile_asks_for_and_more() -> None:
 
 def test_what_the_server_writes_is_a_volume() -> None:
     mounted = {mount["mountPath"] for mount in container()["volumeMounts"]}
-    assert mounted == {"/models", "/home/sglang", "/tmp", "/dev/shm"}  # noqa: S108 - paths in a container
+    assert mounted == {"/models", "/var/lib/sglang", "/tmp", "/dev/shm"}  # noqa: S108 - paths in a container
 
 
 def test_the_patches_took_effect() -> None:
