@@ -1,7 +1,7 @@
 """``Reader``: the steps in flight. Reads device times that are there, settles durations, tells the observers.
 
-Steps of one forward stream finish in order. A record is used again only once its successor on that stream is finished,
-since a gap lies between the two.
+Timed steps of one forward stream finish in order. A record is used again only once the steps before and behind it on
+that stream are finished, since a gap lies between two.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class Reader:
         if previous is None:
             return None
         if previous.step != record.step - 1 and len(last) == 1:
-            self._retire(previous)  # steps in between were only counted: nothing is known of the gap
+            self._release(previous)  # steps in between were only counted: nothing is known of the gap
             return None
         record.previous = previous
         previous.next = record
@@ -239,24 +239,31 @@ class Reader:
         if record.marks is not None:
             self._tracer.give_back(record)
         record.finished = True
-        previous = record.previous
-        record.previous = None
-        if previous is not None:
-            previous.next = None
-            self._free.append(previous)
-        if record.next is None and self._last.get(record.forward) is not record:
-            self._free.append(record)  # no step comes after it on its stream
+        previous, following = record.previous, record.next
+        if previous is not None and previous.finished:
+            record.previous = previous.next = None
+            self._release(previous)
+        if following is not None and following.finished:
+            record.next = following.previous = None
+            self._release(following)
+        self._release(record)
 
-    def _retire(self, record: StepRecord) -> None:
-        """No step follows it on its stream."""
-        if record.finished:
+    def _release(self, record: StepRecord) -> None:
+        """Take a record back once it is over, no step that isn't looks at it, and none follows it on its stream."""
+        if (
+            record.finished
+            and record.previous is None
+            and record.next is None
+            and self._last.get(record.forward) is not record
+        ):
             self._free.append(record)
 
     def _forget(self) -> None:
         """Nothing follows the newest steps of any stream."""
-        for record in self._last.values():
-            self._retire(record)
+        newest = list(self._last.values())
         self._last.clear()
+        for record in newest:
+            self._release(record)
 
     def _failed(self, error: Exception) -> None:
         """Count it; the step that couldn't be read goes without its device times."""
