@@ -99,13 +99,12 @@ class Reader:
         times = self.times
         if times is not None and times.device.is_capturing():
             return 0
-        count = 0
-        try:
-            count = self._drain_all(limit) if self._several_streams else self._drain_one_stream(limit)
-        except Exception as error:  # noqa: BLE001 - reading must never end a step
-            self._failed(error)
+        count = self._drain_all(limit) if self._several_streams else self._drain_one_stream(limit)
         if times is not None:
-            times.clock.renew()
+            try:
+                times.clock.renew()
+            except Exception as error:  # noqa: BLE001 - reading must never end a step
+                self._failed(error)
         return count
 
     def idle(self) -> None:
@@ -133,7 +132,7 @@ class Reader:
         pending, count, left = self.pending, 0, 0 if self._is_idle else 1
         while len(pending) > left and count < limit:
             record = pending[0]
-            if not self._finish_if_done(record):
+            if not self._finish_or_fail(record):
                 break
             pending.popleft()
             count += 1
@@ -142,18 +141,28 @@ class Reader:
         return count
 
     def _drain_all(self, limit: int) -> int:
-        unfinished: list[StepRecord] = []
         busy: set[object] = set()
-        pending, count = self.pending, 0
-        while pending and count < limit:
-            record = pending.popleft()
-            if record.forward in busy or not self._finish_if_done(record):
+        pending, count, place = self.pending, 0, 0
+        while place < len(pending) and count < limit:
+            record = pending[place]
+            if record.forward in busy or not self._finish_or_fail(record):
                 busy.add(record.forward)
-                unfinished.append(record)
+                place += 1
                 continue
+            del pending[place]
             count += 1
-        pending.extendleft(reversed(unfinished))
+            if record.traced:
+                break
         return count
+
+    def _finish_or_fail(self, record: StepRecord) -> bool:
+        """As :meth:`_finish_if_done`; a step that can't be read is over as well, without its device times."""
+        try:
+            return self._finish_if_done(record)
+        except Exception as error:  # noqa: BLE001 - reading must never end a step
+            self._failed(error)
+            self._give_up(record, "failed")
+            return True
 
     def _finish_if_done(self, record: StepRecord) -> bool:
         """Finish a step if all its device times are there.
@@ -266,10 +275,8 @@ class Reader:
             self._release(record)
 
     def _failed(self, error: Exception) -> None:
-        """Count it; the step that couldn't be read goes without its device times."""
+        """Count it."""
         self._failures += 1
         self._health.errors["drain"] = self._health.errors.get("drain", 0) + 1
         if self._failures == 1:
             logger.error("device times can't be read; serving goes on", exc_info=error)
-        if self.pending:
-            self._give_up(self.pending.popleft(), "failed")
