@@ -30,7 +30,17 @@ def claim(text: str, *, holds: bool, **figures: object) -> None:
     """Print one."""
     if not holds:
         WRONG.append(text)
-    print(f"{'ok   ' if holds else 'WRONG'} {text} {json.dumps(figures, default=str)}", flush=True)
+    print(f"{'ok   ' if holds else 'WRONG'} {text} {json.dumps(_plain(figures), default=str)}", flush=True)
+
+
+def _plain(figures: dict[Any, Any]) -> dict[str, Any]:
+    """Return figures with keys that JSON takes: several words joined by a space."""
+    return {
+        " ".join(str(part) for part in key) if isinstance(key, tuple) else str(key): (
+            _plain(value) if isinstance(value, dict) else value
+        )
+        for key, value in figures.items()
+    }
 
 
 def by(cells: list[dict[str, Any]], *keys: str) -> dict[tuple[Any, ...], int]:

@@ -11,6 +11,7 @@ import random
 import sys
 import time
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 ENGINE = {
@@ -34,10 +35,10 @@ def say(**answer: object) -> None:
     print("ANSWER " + json.dumps(answer), flush=True)  # noqa: T201 - the protocol
 
 
-def generate(engine: Any, seed: int, batch: int, new_tokens: int) -> None:  # noqa: ANN401 - SGLang's engine
+def generate(engine: Any, vocabulary: int, *, seed: int, batch: int, new_tokens: int) -> None:  # noqa: ANN401 - SGLang's engine
     """Generate one block, and answer with its rate and tokens."""
     numbers = random.Random(seed)  # noqa: S311 - no secret
-    prompts = [[numbers.randrange(2, 30000) for _ in range(64)] for _ in range(batch)]
+    prompts = [[numbers.randrange(2, vocabulary) for _ in range(64)] for _ in range(batch)]
     begun = time.perf_counter()
     replies = engine.generate(
         input_ids=prompts,
@@ -55,9 +56,10 @@ def generate(engine: Any, seed: int, batch: int, new_tokens: int) -> None:  # no
 
 if __name__ == "__main__":
     sglang: Any = import_module("sglang")
+    vocabulary: int = json.loads((Path(sys.argv[1]) / "config.json").read_text())["vocab_size"]
     begun = time.perf_counter()
     engine = sglang.Engine(model_path=sys.argv[1], **{**ENGINE, **json.loads(sys.argv[2])})
     say(ready_s=time.perf_counter() - begun)
     for line in sys.stdin:
-        generate(engine, **json.loads(line))
+        generate(engine, vocabulary, **json.loads(line))
     engine.shutdown()
