@@ -56,6 +56,8 @@ BAD: tuple[Bad, ...] = (
             _FINE: 0,
             _COARSE: 600,
             _fallback("backend_unknown"): 600,
+            f'{P}forward_seconds_count{{mode="decode",fence="coarse"}}': 60,
+            f'{P}forward_seconds_sum{{mode="decode",fence="coarse"}}': 0.09,
             f'{P}lost_seconds_total{{mode="decode",reason="backend_unknown"}}': 0.09,
         },
         ("warning",),

@@ -28,15 +28,17 @@ def fine_share(by: str = "", chosen: str = SERVER) -> str:
 
 
 def lost_rate(metric: str, by: str, chosen: str = SERVER) -> str:
-    """Return seconds a second; each timed step stands for so many."""
-    every = select("observer_timing_every", chosen=chosen)
-    return f"sum by ({by}) ({rate(metric, chosen=chosen)} * ignoring (mode, reason) group_left () {every})"
+    """Return seconds a second, of all steps: each that was timed stands for so many."""
+    return f"sum by ({by}) ({rate(metric, chosen=chosen)})"
 
 
 def lost_share(by: str, chosen: str = SERVER) -> str:
     """Return lost time as a share of forward time."""
-    forward = f"sum by ({by}) ({rate('forward_seconds_sum', chosen=chosen)})"
-    return f"sum by ({by}) ({rate('lost_seconds_total', chosen=chosen)}) / ({forward} > 0)"
+    # Lost time stands for all steps, the histogram for timed ones: its mean, times all steps.
+    timed_sum, timed = (rate(f"forward_seconds_{part}", chosen=chosen) for part in ("sum", "count"))
+    steps = f"sum without (backend, ends) ({rate('steps_total', chosen=chosen)})"
+    forward = f"sum by ({by}) ({timed_sum} / ({timed} > 0) * {steps})"
+    return f"{lost_rate('lost_seconds_total', by, chosen)} / ({forward} > 0)"
 
 
 def quantile(q: float, metric: str, by: str) -> str:

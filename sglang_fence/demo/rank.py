@@ -52,7 +52,8 @@ class SwitchableEngine(Engine):
         self.switchable: list[SwitchableBackend] = []
         """Every backend that serves a phase."""
         device = open_device("simulated", check_hazards=False)
-        super().__init__(device, options, [ledger], sampling=Sampling(timing_every=1))
+        # A step that is traced is timed in any case, also where a second run of the engine numbers steps from 1 again.
+        super().__init__(device, options, [ledger], sampling=Sampling(timing_every=1, trace_ratio=1.0))
 
     def _make_backend(self, kv: KVStore) -> AttentionBackend:
         backend = SwitchableBackend(self.device, self.memory.requests, kv)

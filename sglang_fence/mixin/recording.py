@@ -29,7 +29,6 @@ def recording_rules(parameters: Parameters) -> list[Recording]:
     w = parameters.window
     fallbacks = f"rate(sglang_fence_coarse_fallbacks_total[{w}])"
     unexpected = f'rate(sglang_fence_coarse_fallbacks_total{{reason=~"{UNEXPECTED}"}}[{w}])'
-    timed = "sglang_fence_observer_timing_every"
     return [
         # Of each rank.
         Recording(
@@ -69,16 +68,22 @@ def recording_rules(parameters: Parameters) -> list[Recording]:
             f"  - sum without (backend, reason, {RANKS}) ({fallbacks}), 0)\n"
             "  / (sum without (backend) (sglang_fence:server_fenced_steps:rate) > 0)",
         ),
-        # Lost time is known of timed steps alone, each of which stands for so many.
         Recording(
             "sglang_fence:server_lost_seconds:rate",
-            f"sum without (mode, {RANKS}) (rate(sglang_fence_lost_seconds_total[{w}])\n"
-            f"  * ignoring (mode, reason) group_left () {timed})",
+            f"sum without (mode, {RANKS}) (rate(sglang_fence_lost_seconds_total[{w}]))",
+        ),
+        # Lost time stands for all steps, the histogram for timed ones: its mean, times all steps.
+        Recording(
+            "sglang_fence:server_forward_seconds:rate",
+            f"sum without (mode, fence, {RANKS}) (\n"
+            f"  rate(sglang_fence_forward_seconds_sum[{w}]) / (rate(sglang_fence_forward_seconds_count[{w}]) > 0)\n"
+            f"    * sum without (backend, ends) (rate(sglang_fence_steps_total[{w}]))\n)",
         ),
         Recording(
             "sglang_fence:server_lost_forward:ratio",
-            f"sum without (mode, reason, {RANKS}) (rate(sglang_fence_lost_seconds_total[{w}]))\n"
-            f"  / (sum without (mode, fence, {RANKS}) (rate(sglang_fence_forward_seconds_sum[{w}])) > 0)",
+            "sglang_fence:server_lost_seconds:rate\n"
+            "  / ignoring (reason) group_left ()\n"
+            "(sglang_fence:server_forward_seconds:rate > 0)",
         ),
         Recording(
             "sglang_fence:server_timed_steps:rate",
