@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 DATASOURCE = d.DataSourceRef(type_val="prometheus", uid="${datasource}")
 
-GOOD, ODD, BAD = "green", "orange", "red"
+GOOD = "green"
 
 Panel: TypeAlias = timeseries.Panel | stat.Panel | table.Panel | heatmap.Panel | statetimeline.Panel
 _Panel = TypeVar("_Panel", timeseries.Panel, stat.Panel, table.Panel, heatmap.Panel, statetimeline.Panel)

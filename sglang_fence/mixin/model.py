@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 
 
@@ -39,14 +39,13 @@ class Alert:
     description: str
     dashboard: str
     """Uid of the dashboard that shows it."""
-    labels: dict[str, str] = field(default_factory=dict[str, str])
 
     def to_json(self, *, grafana_url: str, runbooks_url: str) -> dict[str, object]:
         """As Prometheus reads it."""
         rule: dict[str, object] = {"alert": self.name, "expr": self.expr}
         if self.hold:
             rule["for"] = self.hold
-        rule["labels"] = {"severity": self.severity.value, **self.labels}
+        rule["labels"] = {"severity": self.severity.value}
         where = "?var-job={{ $labels.job | urlquery }}&var-instance={{ $labels.instance | urlquery }}"
         rule["annotations"] = {
             "summary": self.summary,
