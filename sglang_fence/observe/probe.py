@@ -92,6 +92,8 @@ class StepProbe:
         """Carries every step that is only counted: it is over before the next begins."""
         self._record = self._light
         self._full_next = False
+        self._since = self._newest = -1
+        """The newest step that is more than counted, and the first from which on all are."""
         self._due: float = 0 if times is not None else inf
         """The next step whose device moments are taken in turn."""
         self._metered = False
@@ -110,8 +112,8 @@ class StepProbe:
 
     @property
     def traced(self) -> bool:
-        """Whether the current step is traced."""
-        return self._record.traced
+        """Whether the current step is traced, or will be if it is coarse."""
+        return self._record.marks is not None
 
     @property
     def timed(self) -> bool:
@@ -159,7 +161,7 @@ class StepProbe:
         record = self._record
         if record is self._light:
             return
-        previous = self._reader.follow(record, forward)
+        previous = self._reader.follow(record, forward, self._since)
         timers, marks = record.timers, record.marks
         if marks is not None and record.traced:
             marks.on(forward)
@@ -174,9 +176,9 @@ class StepProbe:
         record.declared = phase.declared
         record.resolved = phase.resolved
         record.downgrade = phase.downgrade
-        if record.timed and phase.resolved in _UNKNOWN_OR_EARLY and record.forward is not None:
+        if (record.timed or record.marks is not None) and phase.resolved in _UNKNOWN_OR_EARLY:
             timers = record.timers
-            if timers is not None:
+            if timers is not None and record.forward is not None:
                 timers.record_metadata(record.forward)
 
     def end_event(self) -> Any:  # noqa: ANN401 - an event of the device, or None
@@ -268,6 +270,7 @@ class StepProbe:
         """Read what is left. The caller has synchronised the device, so that all of it is there."""
         self._reader.flush(DRAIN_LIMIT)
         self._full_next = False
+        self._due = 0 if self.timed else inf  # who serves on may count its steps from 0 again
 
     def close(self) -> None:
         """End the run."""
@@ -321,6 +324,9 @@ class StepProbe:
     def _start_timing(self, record: StepRecord) -> None:
         self.timing = True
         self._full_next = False
+        if record.step != self._newest + 1:
+            self._since = record.step
+        self._newest = record.step
         if self._times is not None:
             self._due = self._sampler.next_due(record.step)
         record.started_ns = self._now()

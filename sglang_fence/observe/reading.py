@@ -67,16 +67,22 @@ class Reader:
             self._give_up(self.pending.popleft(), "in_flight")
         return self._free.popleft()
 
-    def follow(self, record: StepRecord, forward: object) -> StepRecord | None:
-        """Put a step on its forward stream; return the one before it there, if its end was noted."""
+    def follow(self, record: StepRecord, forward: object, since: int) -> StepRecord | None:
+        """Put a step on its forward stream; return the one before it there, if its end was noted.
+
+        Args:
+            record: the step.
+            forward: its stream.
+            since: the first step from which on none was only counted.
+        """
         last = self._last
         record.forward = forward
         previous = last.get(forward)
         last[forward] = record
         if previous is None:
             return None
-        if previous.step != record.step - 1 and len(last) == 1:
-            self._release(previous)  # steps in between were only counted: nothing is known of the gap
+        if previous.step < since:
+            self._release(previous)  # what was only counted since may have run in between: nothing is known of the gap
             return None
         record.previous = previous
         previous.next = record
@@ -110,7 +116,8 @@ class Reader:
     def idle(self) -> None:
         """No launch follows soon."""
         self._is_idle = True
-        self.drain(len(self.pending))
+        while self.pending and self.drain(len(self.pending)):
+            pass
         self._forget()
         self._is_idle = False
 
@@ -174,7 +181,7 @@ class Reader:
             self.finish(record)
             return True
         read = times.clock.read
-        if not timers.read(read) or (record.wants_next and not self._next_has_started(record.next, times)):
+        if not timers.read(read) or (record.wants_next and not self._next_has_started(record, times)):
             return False
         marks: list[Mark] = []
         if record.marks is not None:
@@ -192,10 +199,11 @@ class Reader:
                 hook(trace)
         return True
 
-    def _next_has_started(self, following: StepRecord | None, times: DeviceTimes) -> bool:
+    def _next_has_started(self, record: StepRecord, times: DeviceTimes) -> bool:
         """Whether the start of the next forward is read, or none is to come."""
+        following = record.next
         if following is None:
-            return self._is_idle
+            return self._is_idle or self._last.get(record.forward) is not record
         return following.timers is None or following.timers.read_start(times.clock.read)
 
     @staticmethod
