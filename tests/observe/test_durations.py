@@ -68,7 +68,9 @@ def cases(draw: st.DrawFn) -> Case:
     reason = draw(st.sampled_from(REASONS)) if fence is FenceKind.COARSE else None
     times = draw(st.lists(NS, min_size=len(TIMES), max_size=len(TIMES)))
     if draw(st.booleans()):
-        times.sort()  # as they come where nothing goes wrong
+        times.sort()  # as they come where nothing goes wrong,
+        if draw(st.booleans()):
+            times[6:8] = times[7], times[6]  # or where the host is late
     unknown = draw(st.sets(st.sampled_from(TIMES), max_size=2))
     known = {name: us for name, us in zip(TIMES, times, strict=True) if name not in unknown}
     moments = Moments(**known, fenced=draw(st.booleans()))
@@ -85,6 +87,11 @@ def test_the_cases_that_are_drawn_have_lost_time_often_enough() -> None:
 
     draw()
     assert sum(found) > 10
+
+
+def test_a_launch_that_came_late_was_not_held_back_by_the_fence() -> None:
+    moments = Moments(start=0.0, end=100.0, released=10.0, wait=5.0, next_start=130.0, next_host_start=112.0)
+    assert Case(FenceKind.COARSE, FallbackReason.FORCED, moments, 1.0, 0.0).settled().lost_us == 18.0
 
 
 def exact(us: float | None) -> Fraction | None:
