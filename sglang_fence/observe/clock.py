@@ -80,18 +80,29 @@ class DeviceClock:
         """How far a device moment may be off on the wall clock, against host moments."""
         return 0 if self.virtual else self._round_trip_ns // 2 + abs(self.drift_ns)
 
-    def renew(self) -> None:
-        """Take up a new base where the old one has aged. Costs two calls a second; never blocks."""
+    def renew(self) -> bool:
+        """Take up a new base where the old one has aged; return whether one was. Never blocks.
+
+        To be called before the events of a step are recorded, and before they are read: after a pause, the old base
+        is minutes away from both. Costs two calls a second.
+        """
+        if self.virtual:
+            return False
         now = self._device.host_ns()
-        if self._asked_ns is None:
-            if self.virtual or now - self.base_ns < RENEW_NS:
-                return
+        if now - self.base_ns < RENEW_NS or self._device.is_capturing():
+            return False
+        renewed = self._asked_ns is not None and self._take_up(self._asked_ns)
+        if self._asked_ns is None and now - self.base_ns >= RENEW_NS:
             self._asked_ns = self._device.host_ns()
             self._spare.record(self._stream)
-            return
+        return renewed
+
+    def _take_up(self, asked_ns: int) -> bool:
+        """Make the spare the base, if it is reached; it was recorded at ``asked_ns``."""
         reached = self._read(self._spare)
         if reached is None:
-            return
-        self.drift_ns = round((self.on_timeline(self._asked_ns) - reached) * 1e3)
+            return False
+        self.drift_ns = round((self.on_timeline(asked_ns) - reached) * 1e3)
         self._base, self._spare = self._spare, self._base
-        self.base_us, self.base_ns, self._asked_ns = reached, self._asked_ns, None
+        self.base_us, self.base_ns, self._asked_ns = reached, asked_ns, None
+        return True

@@ -329,6 +329,7 @@ class StepProbe:
         self._newest = record.step
         if self._times is not None:
             self._due = self._sampler.next_due(record.step)
+            self._reader.renew_clock()
         record.started_ns = self._now()
         timers = record.timers
         if timers is not None:

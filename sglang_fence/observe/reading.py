@@ -105,13 +105,19 @@ class Reader:
         times = self.times
         if times is not None and times.device.is_capturing():
             return 0
-        count = self._drain_all(limit) if self._several_streams else self._drain_one_stream(limit)
-        if times is not None:
-            try:
-                times.clock.renew()
-            except Exception as error:  # noqa: BLE001 - reading must never end a step
-                self._failed(error)
-        return count
+        self.renew_clock()
+        return self._drain_all(limit) if self._several_streams else self._drain_one_stream(limit)
+
+    def renew_clock(self) -> None:
+        """See :meth:`~sglang_fence.observe.clock.DeviceClock.renew`."""
+        if self.times is None:
+            return
+        clock = self.times.clock
+        try:
+            if clock.renew():
+                self._health.clock_error_ns = clock.error_ns
+        except Exception as error:  # noqa: BLE001 - reading must never end a step
+            self._failed(error)
 
     def idle(self) -> None:
         """No launch follows soon."""
