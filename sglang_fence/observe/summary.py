@@ -46,10 +46,19 @@ class Reservoir:
 
 
 def pooled(reservoirs: Iterable[Reservoir]) -> list[float]:
-    """Join samples so that each stands for as many values as every other: of a fuller one only a part is taken."""
+    """Join samples so that each stands for as many values as every other: of a fuller one only a part is taken.
+
+    The part is drawn, since values lie in the order in which they came: its beginning would speak for a run's first
+    steps alone.
+    """
     given = [reservoir for reservoir in reservoirs if reservoir.seen]
     share = min((len(one.values) / one.seen for one in given), default=1.0)
-    return [value for one in given for value in one.values[: ceil(one.seen * share)]]
+    joined: list[float] = []
+    for one in given:
+        count = ceil(one.seen * share)
+        whole = count >= len(one.values)
+        joined += one.values if whole else Random(_SEED).sample(one.values, count)  # noqa: S311 - no secret
+    return joined
 
 
 @dataclass(slots=True)
