@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from sglang_fence.observe.observer import Observer
 
 MAX_PORT = 65_535
+MAX_HOLD = 1_000_000_000
+"""In seconds: 31 years, and less than a sleep takes at the most."""
 BY_ENVIRONMENT = "env"
 """What ``--otlp`` is given to leave the address to the ``OTEL_*`` variables."""
 
@@ -55,8 +57,8 @@ class ObserveOptions:
         if self.metrics_port is not None and not 0 <= self.metrics_port <= MAX_PORT:
             msg = f"--metrics-port {self.metrics_port}: give a port, 1 to {MAX_PORT}, or 0 for any that is free"
             raise ConfigError(msg)
-        if self.hold is not None and self.hold < 0:
-            msg = f"--hold {self.hold:g}: give seconds, 0 or more"
+        if self.hold is not None and not 0 <= self.hold <= MAX_HOLD:
+            msg = f"--hold {self.hold:g}: give seconds, 0 to {MAX_HOLD}"
             raise ConfigError(msg)
         if self.hold is not None and self.metrics_port is None:
             msg = f"--hold {self.hold:g}: there are no metrics to go on serving; add --metrics-port"
@@ -116,12 +118,13 @@ def observing(options: ObserveOptions, *, virtual: bool) -> Observing:
     """Make the observers.
 
     Raises:
-        ConfigError: a port that is taken, an address that can't be one, a path that can't be written, or a package
-            that is missing.
+        ConfigError: a share that is none, a port that is taken, an address that can't be one, a path that can't be
+            written, or a package that is missing.
     """
     summary = Summary()
     if not options.observe:
         return Observing(summary, [], Sampling(timing_every=0))
+    sampling = options.sampling(virtual=virtual)
     context = ExportContext(
         ledger=summary,
         metrics_port=options.metrics_port,
@@ -138,4 +141,4 @@ def observing(options: ObserveOptions, *, virtual: bool) -> Observing:
     exporters = {name: make_exporter(name, context) for name, is_wanted in wanted.items() if is_wanted}
     summary.health.exporters.update(exporters)
     port = getattr(exporters.get("prometheus"), "port", None)
-    return Observing(summary, [summary, *exporters.values()], options.sampling(virtual=virtual), port)
+    return Observing(summary, [summary, *exporters.values()], sampling, port)
