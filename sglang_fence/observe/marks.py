@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from sglang_fence.catalogue.schema import Track
 from sglang_fence.catalogue.spans import SPANS
+from sglang_fence.observe.record import NOT_YET
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -90,7 +91,7 @@ class Marks:
         self.used += 1
         self._names[place] = name
         self._phases[place] = phase
-        self._ends[place] = 0
+        self._ends[place] = NOT_YET
         self._timed[place] = -1 - self._depth
         if name in ON_DEVICE and self._device is not None and self._forward is not None:
             while len(self._events) <= place:
@@ -121,7 +122,7 @@ class Marks:
         """Return the ranges that are over, in order of their begin; None while a device time isn't there."""
         marks: list[Mark] = []
         for place in range(self.used):
-            if not self._ends[place]:
+            if self._ends[place] == NOT_YET:
                 continue  # still open: the step's last range may be, while its drain runs
             depth = self._timed[place]
             device = None

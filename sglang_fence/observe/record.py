@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 NO_STEP = -1
 """``StepRecord.step`` before the record's first use."""
 
+NOT_YET = -1
+"""A moment of the host that is yet to come: virtual time begins at 0."""
+
 
 class Phase(NamedTuple):
     """One runner's part in a step."""
@@ -86,7 +89,7 @@ class StepRecord:
         """Its forward is enqueued whole."""
         self.barrier_ns = 0
         """Its wait is enqueued."""
-        self.host_start_ns = 0
+        self.host_start_ns = NOT_YET
         """The host enqueues the forward's first work. Written where the start is timed."""
         self.forward: object | None = None
         """The forward stream that the step runs on."""
@@ -151,14 +154,14 @@ class StepRecord:
         """
         self.begin(step, mode, backend, batch_size, tokens)
         self.finished = False
-        if self.timed or self.traced or self.host_start_ns:
+        if self.timed or self.traced or self.host_start_ns != NOT_YET:
             self.clear()
 
     def clear(self) -> None:
         """Forget what timing and tracing wrote down."""
         self.timed = self.traced = self.assumed = False
         self.weight = 1
-        self.host_start_ns = 0
+        self.host_start_ns = NOT_YET
         self.marks = self.waited_for = self.gap_last = None
         self.links = self.clamped = ()
         self.slack_us = self.wait_us = self.forward_us = self.gap_us = None
