@@ -6,6 +6,7 @@ enforces it::
     cli                              the command line
     sglang_plugin   analyze          the observer inside SGLang; captures of Nsight Systems
     audit   bench                    whether declared read ends are sound; what the fence is worth
+    mixin   demo   testing           rules and dashboards; a scenario for them; aids for tests
     engine                           requests, batches, the overlap scheduler
     speculative                      draft, verify, extend
     runners                          who loads, replays and publishes

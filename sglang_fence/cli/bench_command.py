@@ -6,6 +6,7 @@ import json
 import platform
 import statistics
 from enum import StrEnum
+from importlib.metadata import entry_points
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -23,6 +24,7 @@ from sglang_fence.cli.run_command import DeviceName
 from sglang_fence.device import open_device
 from sglang_fence.engine.options import EngineOptions
 from sglang_fence.models.loading import EMBEDDED, ModelOptions
+from sglang_fence.observe.exporting import GROUP
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -88,7 +90,16 @@ def _measure(blocks: dict[str, Callable[[], float]], rounds: int, baseline: str)
 
 def has_exporters() -> bool:
     """Whether the exporters that the benchmark switches on are installed, with what they need."""
-    return all(find_spec(name) is not None for name in ("sglang_fence_exporters", "opentelemetry.exporter.otlp"))
+    return {"nvtx", "otel"} <= {entry.name for entry in entry_points(group=GROUP)} and _has(
+        "opentelemetry.exporter.otlp"
+    )
+
+
+def _has(package: str) -> bool:
+    try:
+        return find_spec(package) is not None
+    except ModuleNotFoundError:  # a package above it is missing
+        return False
 
 
 def _observed_table(title: str, rows: dict[str, observing.Compared]) -> Table:

@@ -12,22 +12,19 @@ Three attributes say what has to be called, so that a step pays for what is aske
 
 from __future__ import annotations
 
-from functools import wraps
 from math import inf
 from time import perf_counter_ns
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any
 
-from sglang_fence.contract import FenceKind, SharedReadEnds
 from sglang_fence.observe.ledger import Health
-from sglang_fence.observe.ranging import Range
+from sglang_fence.observe.ranging import Ranging
 from sglang_fence.observe.reading import Reader
-from sglang_fence.observe.record import StepRecord
+from sglang_fence.observe.record import FENCED, UNKNOWN_OR_EARLY, StepRecord
 from sglang_fence.observe.sampling import Sampler, Sampling
 from sglang_fence.observe.tracing import Tracer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from contextlib import AbstractContextManager
 
     from sglang_fence.contract import ForwardMode
     from sglang_fence.observe.device_times import DeviceTimes
@@ -35,9 +32,6 @@ if TYPE_CHECKING:
     from sglang_fence.observe.observer import Observers
     from sglang_fence.observe.record import Phase
     from sglang_fence.observe.timing import ObserverStream, VerdictLike
-
-P = ParamSpec("P")
-R = TypeVar("R")
 
 IN_FLIGHT = 64
 """Records: steps launched whose device times aren't read yet. Overlap keeps two in flight; the rest is slack."""
@@ -48,13 +42,8 @@ DRAIN_LIMIT = 4
 METER_EVERY = 17
 """The probe takes its own cost on each so-many-th step, and counts it so many times: no common factor with timing."""
 
-_UNKNOWN_OR_EARLY = frozenset({SharedReadEnds.UNKNOWN, SharedReadEnds.PRE_REPLAY})
-"""Ends of a phase behind which a coarse fence may stand without any event: the end of its metadata is noted."""
 
-_FENCED = frozenset({FenceKind.FINE, FenceKind.COARSE})
-
-
-class StepProbe:
+class StepProbe(Ranging):
     """Writes down each step.
 
     Args:
@@ -86,6 +75,8 @@ class StepProbe:
         self._sampler = Sampler(sampling)
         self._now = now
         self._times = times
+        self.timed = times is not None
+        """Whether device times are taken, on some steps at least."""
         self._tracer = Tracer(self._sampler, now, times)
         self._reader = Reader(observers, self.health, times, self._tracer, IN_FLIGHT if self.on else 1)
         self._light = StepRecord(None)
@@ -114,11 +105,6 @@ class StepProbe:
     def traced(self) -> bool:
         """Whether the current step is traced, or will be if it is coarse."""
         return self._record.marks is not None
-
-    @property
-    def timed(self) -> bool:
-        """Whether device times are taken, on some steps at least."""
-        return self._times is not None
 
     def add_forward_stream(self, forward: object, observer: ObserverStream) -> None:
         """Take up one more forward stream. It gets an observer stream of its own, so that none delays another's."""
@@ -176,7 +162,7 @@ class StepProbe:
         record.declared = phase.declared
         record.resolved = phase.resolved
         record.downgrade = phase.downgrade
-        if (record.timed or record.marks is not None) and phase.resolved in _UNKNOWN_OR_EARLY:
+        if (record.timed or record.marks is not None) and phase.resolved in UNKNOWN_OR_EARLY:
             timers = record.timers
             if timers is not None and record.forward is not None:
                 timers.record_metadata(record.forward)
@@ -236,7 +222,7 @@ class StepProbe:
         published = verdict.published
         if published is not None:
             record.resolved, record.bound_record = published
-        if fence in _FENCED:
+        if fence in FENCED:
             self._tracer.last_fenced = record.step
         for hook in self.observers.barrier_applied:
             hook(record)
@@ -278,49 +264,6 @@ class StepProbe:
         for hook in self.observers.run_ended:
             hook()
 
-    # Ranges.
-
-    def around(self, name: str, function: Callable[P, R]) -> Callable[P, R]:
-        """Mark each call of ``function`` as a range, balanced also when it raises; itself where nobody listens."""
-        if not self._ranges:
-            return function
-        observers = self.observers
-
-        @wraps(function)
-        def observed(*args: P.args, **kwargs: P.kwargs) -> R:
-            if self._record.marks is None and not observers.range_started:
-                return function(*args, **kwargs)
-            with self.range(name):
-                return function(*args, **kwargs)
-
-        return observed
-
-    def around_preparation(self, function: Callable[[int], R]) -> Callable[[int], R]:
-        """As :meth:`around` for ``schedule``: ``function`` takes the number of the step that it prepares."""
-        if not self._ranges:
-            return function
-        observers, tracer = self.observers, self._tracer
-
-        @wraps(function)
-        def observed(step: int) -> R:
-            if not tracer.on and not observers.range_started:
-                return function(step)
-            began = self._now()
-            for started in observers.range_started:
-                started("schedule", step)
-            try:
-                return function(step)
-            finally:
-                for ended in observers.range_ended:
-                    ended("schedule", step)
-                tracer.prepared(step, began, self._now())
-
-        return observed
-
-    def range(self, name: str) -> AbstractContextManager[None]:
-        """Mark a phase of the current step; balanced also when the body raises. On the hot path, use :meth:`around`."""
-        return Range(self.observers, self._record, name)
-
     def _start_timing(self, record: StepRecord) -> None:
         self.timing = True
         self._full_next = False
@@ -331,10 +274,8 @@ class StepProbe:
             self._due = self._sampler.next_due(record.step)
             self._reader.renew_clock()
         record.started_ns = self._now()
-        timers = record.timers
-        if timers is not None:
-            if timers.dirty:
-                timers.reset()
+        if record.timers is not None:
+            record.timers.reset()
             record.timed = self._sampler.times(record.step)
             record.weight = self.sampling.timing_every if record.timed else 0
 

@@ -1,13 +1,20 @@
-"""``Range``: one range of the host, told to observers and noted where its step is traced."""
+"""Ranges of the host: told to observers, and noted where their step is traced."""
 
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING
+from functools import wraps
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from sglang_fence.observe.observer import Observers
     from sglang_fence.observe.record import StepRecord
+    from sglang_fence.observe.tracing import Tracer
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 class Range(AbstractContextManager[None]):
@@ -34,3 +41,55 @@ class Range(AbstractContextManager[None]):
             self._marks.end(self._place)
         for ended in self._observers.range_ended:
             ended(self._name, self._step)
+
+
+class Ranging:
+    """The part of a probe that marks phases. Where nobody listens, functions are given back as they are."""
+
+    observers: Observers
+    _now: Callable[[], int]
+    _tracer: Tracer
+    _record: StepRecord
+    _ranges: bool
+    """Whether anybody listens, or may later."""
+
+    def around(self, name: str, function: Callable[P, R]) -> Callable[P, R]:
+        """Mark each call of ``function`` as a range, balanced also when it raises; itself where nobody listens."""
+        if not self._ranges:
+            return function
+        observers = self.observers
+
+        @wraps(function)
+        def observed(*args: P.args, **kwargs: P.kwargs) -> R:
+            if self._record.marks is None and not observers.range_started:
+                return function(*args, **kwargs)
+            with self.range(name):
+                return function(*args, **kwargs)
+
+        return observed
+
+    def around_preparation(self, function: Callable[[int], R]) -> Callable[[int], R]:
+        """As :meth:`around` for ``schedule``: ``function`` takes the number of the step that it prepares."""
+        if not self._ranges:
+            return function
+        observers, tracer = self.observers, self._tracer
+
+        @wraps(function)
+        def observed(step: int) -> R:
+            if not tracer.on and not observers.range_started:
+                return function(step)
+            began = self._now()
+            for started in observers.range_started:
+                started("schedule", step)
+            try:
+                return function(step)
+            finally:
+                for ended in observers.range_ended:
+                    ended("schedule", step)
+                tracer.prepared(step, began, self._now())
+
+        return observed
+
+    def range(self, name: str) -> AbstractContextManager[None]:
+        """Mark a phase of the current step; balanced also when the body raises. On the hot path, use :meth:`around`."""
+        return Range(self.observers, self._record, name)

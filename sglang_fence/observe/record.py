@@ -17,6 +17,12 @@ NO_STEP = -1
 NOT_YET = -1
 """A moment of the host that is yet to come: virtual time begins at 0."""
 
+UNKNOWN_OR_EARLY = frozenset({SharedReadEnds.UNKNOWN, SharedReadEnds.PRE_REPLAY})
+"""Ends of a phase behind which a coarse fence may stand without any event: the end of its metadata is noted."""
+
+FENCED = frozenset({FenceKind.FINE, FenceKind.COARSE})
+"""How a step is held back that is held back at all."""
+
 
 class Phase(NamedTuple):
     """One runner's part in a step."""
