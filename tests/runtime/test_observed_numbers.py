@@ -235,3 +235,5 @@ def test_sums_over_reasons_are_coarse_steps_and_sums_over_modes_all_steps(loop: 
     assert total(series, "sglang_fence_slack_seconds_sum") == pytest.approx(sum(slacks) / 1e6)
     lost_us = sum(one.lost_us * one.weight for one in timed if one.lost_us is not None)
     assert total(series, "sglang_fence_lost_seconds_total") == pytest.approx(lost_us / 1e6)
+    lost_slack_us = sum(one.lost_slack_us * one.weight for one in timed if one.lost_slack_us is not None)
+    assert total(series, "sglang_fence_lost_slack_seconds_total") == pytest.approx(lost_slack_us / 1e6)
