@@ -20,7 +20,7 @@ class _Taker(BaseHTTPRequestHandler):
         self.send_header("Content-Length", "0")
         self.end_headers()
 
-    def log_message(self, *_: object) -> None:
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - http.server's name
         """Say nothing."""
 
 
