@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from sglang_fence.contract import FenceKind
 from sglang_fence.observe.marks import Marks
@@ -15,6 +15,16 @@ if TYPE_CHECKING:
     from sglang_fence.observe.sampling import Sampler
 
 
+class _Preparation(NamedTuple):
+    """The host prepared a step."""
+
+    step: int
+    began_ns: int
+    ended_ns: int
+    behind: int | None
+    """The step whose fence was the newest."""
+
+
 class Tracer:
     """Decides at a step's start, before anything of it is written down."""
 
@@ -23,8 +33,8 @@ class Tracer:
         self._now = now
         self._times = times
         self._spare: list[Marks] = []
-        self._prepared = (-1, 0, 0)
-        """Step, begin and end of the newest preparation."""
+        self._prepared = self._prepared_before = _Preparation(-1, 0, 0, None)
+        """The two newest: PD multiplexing prepares two steps before it launches either."""
         self.last_fenced: int | None = None
         """The newest step behind which a fence stood."""
 
@@ -35,7 +45,9 @@ class Tracer:
 
     def prepared(self, step: int, began: int, ended: int) -> None:
         """Note when the host prepared ``step``, which may come to nothing."""
-        self._prepared = (step, began, ended)
+        if step != self._prepared.step:
+            self._prepared_before = self._prepared
+        self._prepared = _Preparation(step, began, ended, self.last_fenced)
 
     def choose(self) -> bool | None:
         """Decide about the next step: it is traced (True), may be if it is coarse (False), or isn't (None)."""
@@ -51,10 +63,11 @@ class Tracer:
         record.waited_for = self.last_fenced
         marks = record.marks = self._spare.pop() if self._spare else self._make()
         marks.reset()
-        step, began, ended = self._prepared
-        if step == record.step:
-            record.started_ns = began
-            marks.add_host("schedule", began, ended)
+        prepared = self._prepared if self._prepared.step == record.step else self._prepared_before
+        if prepared.step == record.step:
+            record.waited_for = prepared.behind
+            record.started_ns = prepared.began_ns
+            marks.add_host("schedule", prepared.began_ns, prepared.ended_ns)
 
     def keep_if_coarse(self, record: StepRecord) -> None:
         """Ranges were kept in case that the step is coarse. If it isn't, they are dropped."""
