@@ -16,7 +16,7 @@ TEST_ENV := OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install run test matrix bench lint format clean
+.PHONY: help install run test matrix bench generate lint format clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -39,6 +39,12 @@ matrix: $(STAMP) ## Run the long tests, over every configuration
 
 bench: $(STAMP) ## Measure what the fence and its observer cost
 	$(BIN)/sglang-fence bench
+
+generate: $(STAMP) ## Make anew what is made from the code: the page of metrics, dashboards, Kubernetes' copies
+	$(BIN)/sglang-fence docs metrics > docs/metrics.md
+	$(BIN)/python -m dashboards.source
+	$(BIN)/python -m dashboards.cases
+	$(BIN)/python deploy/kubernetes/generate.py
 
 lint: $(STAMP) ## Check style, format, types and the layering
 	$(BIN)/ruff check

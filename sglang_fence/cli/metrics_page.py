@@ -17,7 +17,8 @@ _HEAD = """\
 
 The runtime and the plugin in SGLang emit the same metrics; the plugin adds labels of SGLang's (the model's name,
 ranks). Units are seconds and plain numbers. A step is one launch. Device times are taken on each so-many-th step
-(`sglang_fence_observer_timing_every`): histograms and lost time cover those steps, counters of steps cover all.
+(`sglang_fence_observer_timing_every`): histograms cover those steps, and lost time stands for all, each of them counted
+so many times. Counters of steps cover all. What the durations mean exactly is said in [observing](observing.md).
 
 ## How they get out
 

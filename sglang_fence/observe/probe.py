@@ -296,4 +296,4 @@ class StepProbe(Ranging):
             self._reader.finish(record)
 
     def _meter(self, hook: str, began: int) -> None:
-        self.health.cost_ns[hook] += METER_EVERY * (perf_counter_ns() - began)
+        self.health.cost_ns[hook] += METER_EVERY * max(0, perf_counter_ns() - began)

@@ -10,11 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from sglang_fence.observe.sampling import DEFAULT_TIMING_EVERY
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-
-TIMING_EVERY = 16
-"""Device times of each sixteenth step: about 5 µs of host time there, nothing elsewhere."""
 
 
 def _boolean(raw: str) -> bool:
@@ -78,7 +77,7 @@ SWITCHES = (
         "SGLANG_FENCE_TIMING_EVERY",
         "timing_every",
         count,
-        str(TIMING_EVERY),
+        str(DEFAULT_TIMING_EVERY),
         "Device times are taken on each so-many-th step; 0: never.",
     ),
     Row(
@@ -112,7 +111,7 @@ class Switches:
     """Their values."""
 
     on: bool = True
-    timing_every: int = TIMING_EVERY
+    timing_every: int = DEFAULT_TIMING_EVERY
     trace_ratio: float = 0.0
     nvtx: bool = False
     metrics_port: int | None = None

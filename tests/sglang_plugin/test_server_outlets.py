@@ -99,7 +99,7 @@ def test_timing_and_tracing_change_on_a_live_server(environment: Path, tmp_path:
 
             assert _wait(traced)
     log = server.log.read_text(errors="replace")
-    assert "sglang-fence: timing_every 16, trace_ratio 1, by" in log
+    assert "sglang-fence: timing_every 101, trace_ratio 1, by" in log
 
 
 def test_without_sglangs_metrics_a_port_of_our_own_can_be_asked_for(environment: Path, tmp_path: Path) -> None:
