@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from sglang_fence.contract import FallbackReason, FenceKind
+from sglang_fence.observe.record import FENCED
 
 if TYPE_CHECKING:
     from sglang_fence.observe.record import StepRecord
@@ -76,7 +77,7 @@ def settle(record: StepRecord, moments: Moments, *, natural_gap: float = 0.0, la
     if start is not None and moments.previous_end is not None:
         record.gap_us = _clamped(record, "forward_gap", start - moments.previous_end)
         record.gap_last = _last(start, moments, latency)
-    if end is None or moments.wait is None or record.fence not in {FenceKind.FINE, FenceKind.COARSE}:
+    if end is None or moments.wait is None or record.fence not in FENCED:
         return
     fine = record.fence is FenceKind.FINE
     released = moments.released if fine else end

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from sglang_fence.contract import FenceKind
 from sglang_fence.observe.assembly import assemble
 from sglang_fence.observe.durations import Moments, settle
-from sglang_fence.observe.record import NOT_YET, StepRecord
+from sglang_fence.observe.record import FENCED, NOT_YET, StepRecord
 from sglang_fence.observe.timing import StepTimers
 
 if TYPE_CHECKING:
@@ -230,7 +230,7 @@ class Reader:
             moments.host_start = clock.on_timeline(record.host_start_ns)
         if previous is not None and previous.timers is not None:
             moments.previous_end = previous.timers.read_end(clock.read)
-            moments.fenced = previous.fence in {FenceKind.FINE, FenceKind.COARSE}
+            moments.fenced = previous.fence in FENCED
         if following is not None and following.timers is not None and following.host_start_ns != NOT_YET:
             moments.next_start = following.timers.start_us
             moments.next_host_start = clock.on_timeline(following.host_start_ns)

@@ -105,17 +105,6 @@ def test_ranges_come_back_in_order_with_depth_and_times(forest: list[Node], *, t
     assert player.marks.read(player.clock.read) == player.expected
 
 
-@given(st.lists(st.tuples(FOREST, st.booleans(), st.integers(0, 3)), min_size=2, max_size=4))
-def test_marks_that_are_used_again_say_nothing_of_before(steps: list[tuple[list[Node], bool, int]]) -> None:
-    player = Player()
-    for forest, timed, left_open in steps:
-        player.play(forest, timed=timed)
-        player.device.synchronize()
-        assert player.marks.read(player.clock.read) == player.expected
-        for _ in range(left_open):
-            player.marks.begin("launch", 0)
-
-
 def test_events_are_made_once() -> None:
     player = Player()
     forest = [Node("replay", 1, 1, (Node("segment", 1, 1),) * 5)] * 3
