@@ -72,21 +72,20 @@ def named_barriers(
 def inferred_barriers(waits: Sequence[Wait], streams: Mapping[StreamKey, StreamWork]) -> list[Barrier]:
     """Return the waits that can only be the fence's, told from the streams alone.
 
-    A forward stream is one that replays graphs. The schedule stream is one that works, waits for the forward stream,
-    and is waited for by it. Of several such waits without a launch in between, the first is the barrier.
+    A forward stream is one that replays graphs. Before each launch it waits for the schedule stream, which prepared the
+    batch; the first time that the schedule stream then waits for it is the barrier. The observer's calibration, and
+    streams that copy results, wait in one direction only.
     """
     forward = {key for key, work in streams.items() if work.replays}
-    waited_for = {(wait.stream, wait.record.stream) for wait in waits if wait.record is not None}
-    last: dict[StreamKey, int] = {}
+    launching: set[tuple[StreamKey, StreamKey]] = set()
     barriers: list[Barrier] = []
     for wait in waits:
-        record = wait.record
-        if record is None or record.stream not in forward or wait.stream in forward or wait.stream not in streams:
+        if wait.record is None:
             continue
-        if (record.stream, wait.stream) not in waited_for:
-            continue
-        if not streams[record.stream].any_between(last.get(record.stream, -1), wait.correlation):
-            continue
-        last[record.stream] = wait.correlation
-        barriers.append(Barrier(wait.stream[0], wait, None, None, None))
+        recorded = wait.record.stream
+        if wait.stream in forward and recorded not in forward:
+            launching.add((wait.stream, recorded))
+        elif (recorded, wait.stream) in launching and wait.stream in streams:
+            launching.discard((recorded, wait.stream))
+            barriers.append(Barrier(wait.stream[0], wait, None, None, None))
     return barriers

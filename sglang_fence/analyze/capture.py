@@ -11,7 +11,7 @@ from sglang_fence.analyze.tables import KERNELS, TABLES, WAITS, WHOLE_GRAPHS, So
 from sglang_fence.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator, Iterator
     from pathlib import Path
 
 HOW = "capture with nsys profile --trace=cuda,nvtx --cuda-graph-trace=node"
@@ -88,7 +88,7 @@ class Capture:
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[Capture]:
+def opened(path: Path) -> Generator[Capture]:
     """Open a capture; one that isn't SQLite yet is exported first.
 
     Raises:

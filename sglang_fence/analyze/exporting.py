@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 from sglang_fence.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator
 
 REPORT_SUFFIX = ".nsys-rep"
 
 
 @contextmanager
-def exported(path: Path) -> Iterator[Path]:
+def exported(path: Path) -> Generator[Path]:
     """Give the SQLite file of a capture; one that had to be made is removed afterwards.
 
     Raises:

@@ -13,6 +13,7 @@ from sglang_fence.analyze.steps import Basis, Step, measured
 from sglang_fence.analyze.summary import ModeSummary, summarise
 from sglang_fence.analyze.waits import stream_waits
 from sglang_fence.analyze.work import launch_times, stream_work
+from sglang_fence.contract import FenceKind, SharedReadEnds
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -79,8 +80,8 @@ def _inferred(steps: Sequence[Step], shapes: Mapping[GraphKey, GraphShape], *, n
     said: list[str] = []
     if steps and not named:
         said.append(
-            "There are no NVTX ranges of sglang_fence, so barriers are inferred: a stream that works, waits for a "
-            "stream that replays graphs, and is waited for by it. Steps have no numbers, and modes no names.",
+            "There are no NVTX ranges of sglang_fence, so barriers are inferred: a stream waits for the one that "
+            "replays graphs, after that one has waited for it. Steps have no numbers, and modes no names.",
         )
     replayed = [
         shapes[step.process, replay.graph]
@@ -128,5 +129,6 @@ def _missing(barriers: Sequence[Barrier], steps: Sequence[Step], *, whole: bool)
 
 
 def _contradicts(step: Step) -> bool:
-    # Fine at POST_REPLAY looks coarse to the streams: its ends are then known from the mark.
-    return step.marked is not None and step.streams_say not in {None, step.marked} and step.ends is None
+    if step.marked is FenceKind.FINE and step.ends is SharedReadEnds.POST_REPLAY:
+        return False  # which looks coarse to the streams
+    return step.streams_say is not None and step.marked not in {None, step.streams_say}
