@@ -22,11 +22,10 @@ GraphKey = tuple[int, int]
 """Process, and the tool's number of the instantiated graph."""
 
 _RUNNING_NODES = """
-    SELECT DISTINCT globalPid, graphNodeId >> 32, graphNodeId & 4294967295 FROM (
+    SELECT DISTINCT globalPid, graphNodeId FROM (
         SELECT globalPid, graphNodeId FROM kernel WHERE graphNodeId IS NOT NULL
         UNION ALL SELECT globalPid, graphNodeId FROM copy WHERE graphNodeId IS NOT NULL
         UNION ALL SELECT globalPid, graphNodeId FROM fill WHERE graphNodeId IS NOT NULL)
-    ORDER BY 1, 2, 3
 """
 _CAPTURED_NODES = "SELECT start, globalTid, graphNodeId FROM node WHERE originalGraphNodeId IS NULL ORDER BY start"
 _COPIED_NODES = """
@@ -54,8 +53,8 @@ class GraphShape:
 def graph_shapes(capture: Capture, ranges: Sequence[NamedRange]) -> dict[GraphKey, GraphShape]:
     """Return the shape of each graph of which a node ran."""
     running: dict[GraphKey, list[int]] = {}
-    for process, graph, node in capture.rows(_RUNNING_NODES):
-        running.setdefault((process, graph), []).append(node)
+    for process, node in sorted(capture.rows(_RUNNING_NODES)):
+        running.setdefault((process, node >> 32), []).append(node & 0xFFFFFFFF)
     prepared = _preparation(capture, ranges)
     return {key: GraphShape(_gaps(nodes), prepared.get(key)) for key, nodes in running.items()}
 

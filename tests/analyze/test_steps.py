@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from sglang_fence.analyze.report import analyse
 from sglang_fence.analyze.steps import Basis
+from sglang_fence.analyze.tables import NVTX_PUSH_POP
 from sglang_fence.contract import FenceKind, ForwardMode, SharedReadEnds
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from tests.analyze.conftest import MadeCapture
 
 FORWARD, SCHEDULE = 17, 13
+THREAD = 5 << 24 | 7
 NODES = [(0, 1000, 2000), (2, 3000, 9000)]
 """Node 1 is the marker; the forward ends at 9000."""
 
@@ -137,6 +139,42 @@ def test_a_stream_on_which_nothing_runs_is_no_schedule_stream(made: MadeCapture,
     made.name_range("barrier.fine", 660, None, 0)
     (step,) = analyse(made.save(tmp_path / "c.sqlite")).steps
     assert step.schedule_stream == SCHEDULE
+
+
+def test_a_node_without_work_inside_the_preparation_is_not_the_marker(made: MadeCapture, tmp_path: Path) -> None:
+    made.name_range("capture", 10, 100, -1)
+    made.name_range("in_graph_metadata", 20, 50, -1)
+    for number, captured in enumerate([25, 30, 35, 60, 70]):
+        original, copied = 1 << 32 | number, 2 << 32 | number
+        made.rows["CUDA_GRAPH_NODE_EVENTS"] += [(captured, THREAD, original, None), (110, THREAD, copied, original)]
+    call = made.replay(500, [(0, 1000, 2000), (2, 2000, 2500), (4, 3000, 9000)])
+    made.wait(SCHEDULE, 1500, made.record(FORWARD, call))
+    made.work(SCHEDULE, 9500, 9600)
+    report = analyse(made.save(tmp_path / "c.sqlite"))
+    (shape,) = report.shapes.values()
+    assert (shape.gaps, shape.preparation, shape.marker) == ((1, 3), (0, 1, 2), 3)
+    assert (report.steps[0].slack, report.steps[0].slack_least) == (6500, 6000)
+    assert any("several nodes" in sentence for sentence in report.inferred)
+
+
+def test_the_forward_ends_with_the_last_to_end_not_the_last_to_be_enqueued(made: MadeCapture, tmp_path: Path) -> None:
+    call = made.replay(500, NODES)
+    made.work(FORWARD, 8000, 8100)  # a kernel may begin before the one in front of it has ended
+    made.wait(SCHEDULE, 1500, made.record(FORWARD, call))
+    made.work(SCHEDULE, 9500, 9600)
+    (step,) = analyse(made.save(tmp_path / "c.sqlite")).steps
+    assert (step.forward_end, step.slack) == (9000, 7000)
+
+
+def test_ranges_of_another_domain_name_nothing(made: MadeCapture, tmp_path: Path) -> None:
+    call = made.replay(500, NODES)
+    made.name_range("schedule", 1, 2, 0)
+    made.rows["NVTX_EVENTS"].append((600, 700, NVTX_PUSH_POP, "barrier", THREAD, None, 9, 5))
+    made.wait(SCHEDULE, 650, made.record(FORWARD, call))
+    made.work(SCHEDULE, 9500, 9600)
+    report = analyse(made.save(tmp_path / "c.sqlite"))
+    assert not report.named
+    assert [step.number for step in report.steps] == [None]
 
 
 def test_waits_in_one_direction_are_no_barriers(made: MadeCapture, tmp_path: Path) -> None:
