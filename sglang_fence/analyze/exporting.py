@@ -34,7 +34,7 @@ def exported(path: Path) -> Generator[Path]:
             f"nsys export --type=sqlite --output={path.with_suffix('.sqlite').name} {path.name}, and give that file"
         )
         raise ConfigError(msg)
-    # A report can be large, and /tmp small: the export goes where the report is only if the user puts it there.
+    # It can be several times as large as the report: TMPDIR says where it goes.
     with tempfile.TemporaryDirectory(prefix="sglang-fence-nsys-") as folder:
         made = Path(folder, "capture.sqlite")
         command = [tool, "export", "--type=sqlite", f"--output={made}", str(path)]
