@@ -17,6 +17,7 @@ from sglang_fence.cli import (
     demo_command,
     docs_command,
     doctor_command,
+    nsys_command,
     rules_command,
     run_command,
     top_command,
@@ -35,6 +36,7 @@ app.command("declarations")(declarations_command.show)
 app.command("bench")(bench_command.bench)
 app.command("top")(top_command.top)
 app.command("doctor")(doctor_command.doctor)
+app.command("nsys")(nsys_command.nsys)
 app.command("demo")(demo_command.demo)
 app.add_typer(dashboards_command.app, name="dashboards")
 app.add_typer(rules_command.app, name="rules")

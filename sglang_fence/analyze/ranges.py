@@ -1,0 +1,53 @@
+"""Our NVTX ranges in a capture. With them, steps have numbers and modes, and barriers are named."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from sglang_fence.analyze.tables import NVTX_DOMAIN, NVTX_MARK, NVTX_PUSH_POP, PROCESS_BITS
+from sglang_fence.catalogue.ranges import NVTX_DOMAIN as OUR_DOMAIN
+
+if TYPE_CHECKING:
+    from sglang_fence.analyze.capture import Capture
+
+OUR_EVENTS = """
+    SELECT r.start, coalesce(r.end, r.start), coalesce(r.text, s.value), r.globalTid, r.int64Value, r.eventType
+    FROM range r LEFT JOIN string s ON s.id = r.textId
+    JOIN (SELECT DISTINCT d.globalTid & ? AS pid, d.domainId AS domain FROM range d
+          LEFT JOIN string t ON t.id = d.textId
+          WHERE d.eventType = ? AND coalesce(d.text, t.value) = ?) AS ours
+      ON r.domainId = ours.domain AND r.globalTid & ? = ours.pid
+    WHERE r.eventType IN (?, ?) ORDER BY r.start
+"""
+OUR_EVENTS_VALUES = (PROCESS_BITS, NVTX_DOMAIN, OUR_DOMAIN, PROCESS_BITS, NVTX_PUSH_POP, NVTX_MARK)
+
+
+@dataclass(frozen=True, slots=True)
+class NamedRange:
+    """A range or a mark of our domain, on the host. Times are in ns of the capture's clock."""
+
+    name: str
+    thread: int
+    start: int
+    end: int
+    step: int
+    """−1 where there is none, as at graph capture."""
+
+    @property
+    def process(self) -> int:
+        """The process of its thread."""
+        return self.thread & PROCESS_BITS
+
+    def holds(self, thread: int, moment: int) -> bool:
+        """Whether something that the thread did at that moment was done inside it."""
+        return thread == self.thread and self.start <= moment <= self.end
+
+
+def our_ranges(capture: Capture) -> list[NamedRange]:
+    """Return the ranges and marks of our domain, by start; none where NVTX wasn't traced or our exporter was off."""
+    return [
+        NamedRange(name, thread, start, end, -1 if step is None else step)
+        for start, end, name, thread, step, _ in capture.rows(OUR_EVENTS, OUR_EVENTS_VALUES)
+        if name is not None
+    ]
