@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import statistics
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,20 +56,34 @@ def interleave(
         baseline: the variant that ratios are against.
         on_block: called with the variant's name after each block.
     """
-    names: Sequence[str] = list(variants)
-    rows: list[dict[str, float]] = []
-    for number in range(rounds + 1):
-        turned = [*names[number % len(names) :], *names[: number % len(names)]]
-        row: dict[str, float] = {}
-        for name in turned:
-            row[name] = variants[name]()
-            on_block(name)
-        if number:
-            rows.append(row)
+    rows = in_turns(variants, rounds=rounds, on_block=on_block)
     return {
         name: Measured(
             tuple(row[name] for row in rows),
             tuple(row[name] / row[baseline] for row in rows),
         )
-        for name in names
+        for name in variants
     }
+
+
+def in_turns(
+    variants: Mapping[str, Callable[[], T]],
+    *,
+    rounds: int,
+    on_block: Callable[[str], None] = lambda _: None,
+) -> list[dict[str, T]]:
+    """Run each variant once a round, in an order that turns; return what each round gave, by variant.
+
+    One round more is run first and thrown away, as warm-up.
+    """
+    names: Sequence[str] = list(variants)
+    rows: list[dict[str, T]] = []
+    for number in range(rounds + 1):
+        turned = [*names[number % len(names) :], *names[: number % len(names)]]
+        row: dict[str, T] = {}
+        for name in turned:
+            row[name] = variants[name]()
+            on_block(name)
+        if number:
+            rows.append(row)
+    return rows

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from sglang_fence.bench.blocks import in_turns
 from sglang_fence.bench.overlap import OverlapLoop, StepShape
 from sglang_fence.bench.spinning import cuda_spinner, simulated
 from sglang_fence.observe.exporting import ExportContext, make_exporter
@@ -135,12 +136,6 @@ class Compared:
 
 def compare(blocks: Mapping[str, Callable[[], Block]], *, rounds: int) -> dict[str, Compared]:
     """Run every variant once a round, in an order that turns; one round more is thrown away as warm-up."""
-    names = list(blocks)
-    rows: list[dict[str, Block]] = []
-    for number in range(rounds + 1):
-        turn = number % len(names)
-        row = {name: blocks[name]() for name in [*names[turn:], *names[:turn]]}
-        if number:
-            rows.append(row)
+    rows, names = in_turns(blocks, rounds=rounds), list(blocks)
     bases = tuple(row[names[0]] for row in rows)
     return {name: Compared(tuple(row[name] for row in rows), bases) for name in names}

@@ -70,7 +70,6 @@ def announce(
     declarations = {
         (backend.name, mode, backend.shared_read_ends(mode)): None for backend in backends for mode in DECLARED_MODES
     }
-    every = probe.sampling.timing_every
     facts = Facts(
         config=config_labels(device, options),
         barrier_enabled=policy.enabled and options.overlap,
@@ -78,7 +77,7 @@ def announce(
         declarations=tuple(declarations),
         timing_enabled=probe.timed,
         timing_why="timing_events" if probe.timed else "switch",
-        timing_every=every,
+        timing_every=probe.sampling.timing_every,
         loop="pdmux" if options.pdmux else "overlap" if options.overlap else "normal",
     )
     probe.run_started(facts)

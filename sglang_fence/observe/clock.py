@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING
 from sglang_fence.observe.trace import VIRTUAL_EPOCH_NS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from sglang_fence.observe.timing import TimedEvent, TimingDevice
 
 RENEW_NS = 1_000_000_000
@@ -28,8 +26,8 @@ class DeviceClock:
         device: makes the base events.
         stream: a stream of the clock's own, always empty.
         virtual: whether the host's clock is virtual time, which is the device's own.
-        round_trip_ns: how long it took at the most, at calibration, from before a base's record until it was seen done;
-            half of it is how far the two clocks may be off.
+        round_trip_ns: how long it took at the least, at calibration, from before a base's record until it was seen
+            done; half of it is how far the two clocks may be off, on a device that gets to a base as fast as then.
     """
 
     def __init__(self, device: TimingDevice, stream: object, *, virtual: bool, round_trip_ns: int = 0) -> None:
@@ -49,12 +47,8 @@ class DeviceClock:
         self.drift_ns = 0
         """By how much the clocks had come apart when the base was last renewed."""
 
-    @property
-    def read(self) -> Callable[[TimedEvent], float | None]:
-        """What reads an event: its moment on the timeline, None until it is reached."""
-        return self._read
-
-    def _read(self, event: TimedEvent) -> float | None:
+    def read(self, event: TimedEvent) -> float | None:
+        """Return the moment of an event on the timeline; None until it is reached."""
         elapsed = self._base.elapsed_us(event)
         return None if elapsed is None else self.base_us + elapsed
 
@@ -99,7 +93,7 @@ class DeviceClock:
 
     def _take_up(self, asked_ns: int) -> bool:
         """Make the spare the base, if it is reached; it was recorded at ``asked_ns``."""
-        reached = self._read(self._spare)
+        reached = self.read(self._spare)
         if reached is None:
             return False
         self.drift_ns = round((self.on_timeline(asked_ns) - reached) * 1e3)

@@ -178,7 +178,7 @@ class StepProbe(Ranging):
             return None
         event = times.device.as_event(timers.end)
         if event is not None:
-            timers.recorded_end = timers.dirty = True
+            timers.recorded_end = True
         return event
 
     def launched(self) -> None:
@@ -296,4 +296,4 @@ class StepProbe(Ranging):
             self._reader.finish(record)
 
     def _meter(self, hook: str, began: int) -> None:
-        self.health.cost_ns[hook] += METER_EVERY * max(0, perf_counter_ns() - began)
+        self.health.cost_ns[hook] += METER_EVERY * (perf_counter_ns() - began)

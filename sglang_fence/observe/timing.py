@@ -71,7 +71,6 @@ class StepTimers:
     """The events of one step record, which of them are recorded, and what was read of them (µs, device timeline)."""
 
     __slots__ = (
-        "dirty",
         "end",
         "end_us",
         "metadata",
@@ -104,8 +103,6 @@ class StepTimers:
 
     def reset(self) -> None:
         """Forget what was recorded."""
-        self.dirty = False
-        """Whether anything is recorded."""
         self.recorded_start = self.recorded_end = self.recorded_released = False
         self.recorded_wait = self.recorded_metadata = False
         self.start_us: float | None = None
@@ -117,28 +114,28 @@ class StepTimers:
     def record_start(self, forward: object) -> None:
         """Record G."""
         self.start.record(forward)
-        self.recorded_start = self.dirty = True
+        self.recorded_start = True
 
     def record_end(self, forward: object) -> None:
         """Record F."""
         self.end.record(forward)
-        self.recorded_end = self.dirty = True
+        self.recorded_end = True
 
     def record_metadata(self, forward: object) -> None:
         """Record C on the forward stream itself."""
         self.metadata.record(forward)
-        self.recorded_metadata = self.dirty = True
+        self.recorded_metadata = True
 
     def record_wait(self, schedule: object) -> None:
         """Record A."""
         self.wait.record(schedule)
-        self.recorded_wait = self.dirty = True
+        self.recorded_wait = True
 
     def copy_released(self, event: object, observer: ObserverStream) -> None:
         """Copy the moment of ``event``: R, or C."""
         observer.wait_event(event)
         self.released.record(observer)
-        self.recorded_released = self.dirty = True
+        self.recorded_released = True
 
     def read(self, read: Callable[[TimedEvent], float | None]) -> bool:
         """Read what is recorded and not read; return whether all of it is there. F first: it comes last."""

@@ -92,10 +92,7 @@ class GraphRunner:
         self._causal = causal
         self._graphs: dict[int, Captured] = {}
         self._planted: Marker | None = None
-        probe = runner.probe
-        self._prepare_metadata = probe.around("out_graph_metadata", self._init_metadata)
-        self._replay = probe.around("replay", self._run)
-        self._publish = probe.around("publish", self._publish_read_done)
+        self._publish = runner.probe.around("publish", self._publish_read_done)
 
     def capture(self) -> None:
         """Capture every batch size. The device must be idle."""
@@ -114,7 +111,7 @@ class GraphRunner:
         graph, batch = self._graph_for(work.lines) or (None, self._new_batch(work.lines))
         backend = self._replay_attn_backend()
         self._load_batch(batch, work)
-        self._prepare_metadata(backend, batch)
+        self._runner.prepare_metadata(backend, batch)
         marker = None if graph is None else graph.in_graph_metadata_prep_done
         ends = self._resolve_shared_read_ends(backend, batch.mode, marker)
         if publish and ends is SharedReadEnds.PRE_REPLAY:
@@ -125,31 +122,11 @@ class GraphRunner:
         """Launch what was prepared, eagerly where there is no graph; publish IN_REPLAY, POST_REPLAY or UNKNOWN."""
         graph, batch = prepared.graph, prepared.batch
         self._runner.device.host("launch")
-        self._replay(prepared, work)
+        self._runner.replay(graph, prepared.backend, batch, work)
         if publish and prepared.ends is not SharedReadEnds.PRE_REPLAY:
             marker = None if graph is None else graph.in_graph_metadata_prep_done
             self._publish(batch, prepared.ends, marker)
         return batch.acts
-
-    @staticmethod
-    def _init_metadata(backend: AttentionBackend, batch: ForwardBatch) -> None:
-        backend.init_forward_metadata_out_graph(batch)
-
-    def _run(self, prepared: Prepared, work: ForwardWork) -> None:
-        """Enqueue the forward: a replay, or its parts one by one."""
-        if prepared.graph is not None:
-            prepared.graph.replay()
-            return
-        runner, step_reads = self._runner, ((work.inputs, (0,)),)
-        kernels = ForwardKernels(
-            runner.device,
-            runner.model,
-            prepared.backend,
-            prepared.batch,
-            step_reads,
-            around=runner.probe.around,
-        )
-        launch_all(kernels.parts(lambda: None, breakable=False))
 
     def _replay_attn_backend(self) -> AttentionBackend:
         """The backend that replays: both metadata preparation and resolution ask this one (R2)."""

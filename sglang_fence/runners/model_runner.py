@@ -10,21 +10,26 @@ import torch
 
 from sglang_fence.device.buffers import SharedBuffer
 from sglang_fence.fence.publication import Mailbox, Publisher, Resolution, resolve
+from sglang_fence.graphs.parts import launch_all
 from sglang_fence.observe.record import Phase
+from sglang_fence.runners.forward import ForwardKernels
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from sglang_fence.attention.base import AttentionBackend
+    from sglang_fence.attention.batch import ForwardBatch
     from sglang_fence.contract import ForwardMode
     from sglang_fence.device.protocol import DeviceModule, Stream
     from sglang_fence.environ import Switches
     from sglang_fence.fence.barrier import FencePolicy
     from sglang_fence.fence.events import EventPool, Marker
+    from sglang_fence.graphs.parts import CapturedForward
     from sglang_fence.memory.kv_pool import PagedKV
     from sglang_fence.memory.request_pool import ReqToTokenPool
     from sglang_fence.models.served import ServedModel
     from sglang_fence.observe.probe import StepProbe
+    from sglang_fence.runners.work import ForwardWork
 
 logger = logging.getLogger(__name__)
 
@@ -89,6 +94,10 @@ class ModelRunner:
         relay = torch.zeros((requests.max_running + 1,), dtype=torch.int64, device=device.torch_device)
         self.relay = SharedBuffer(device, "relay", relay)
         self._prefill_engaged: set[str] = set()
+        self.prepare_metadata = probe.around("out_graph_metadata", _prepare_metadata)
+        """Prepares a batch's attention metadata outside the graph: takes the backend that replays, and the batch."""
+        self.replay = probe.around("replay", self._run_forward)
+        """Enqueues a forward whose metadata is prepared: takes the graph (None: eagerly), backend, batch and step."""
 
     def resolve_shared_read_ends(
         self, backend: AttentionBackend, mode: ForwardMode, marker: Marker | None
@@ -102,8 +111,27 @@ class ModelRunner:
             )
         return resolution
 
+    def _run_forward(
+        self,
+        graph: CapturedForward | None,
+        backend: AttentionBackend,
+        batch: ForwardBatch,
+        work: ForwardWork,
+    ) -> None:
+        """Enqueue a forward: a replay, or its kernels one by one."""
+        if graph is not None:
+            graph.replay()
+            return
+        step_reads = ((work.inputs, (0,)),)
+        kernels = ForwardKernels(self.device, self.model, backend, batch, step_reads, around=self.probe.around)
+        launch_all(kernels.parts(lambda: None, breakable=False))
+
     def log_prefill_engaged(self, backend: AttentionBackend) -> None:
         """Log, the first time only, that prefill publishes for ``backend`` (R8)."""
         if backend.name not in self._prefill_engaged:
             self._prefill_engaged.add(backend.name)
             logger.info("prefill publishes its shared read end at PRE_REPLAY for attention backend %s", backend.name)
+
+
+def _prepare_metadata(backend: AttentionBackend, batch: ForwardBatch) -> None:
+    backend.init_forward_metadata_out_graph(batch)

@@ -17,7 +17,6 @@ from sglang_fence.runners.prefill_publication import maybe_publish_prefill_share
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from sglang_fence.attention.base import AttentionBackend
     from sglang_fence.graphs.parts import CapturedForward
     from sglang_fence.models.served import Activations
     from sglang_fence.runners.model_runner import ModelRunner
@@ -43,9 +42,7 @@ class PrefillRunner:
         self._graphs: dict[int, tuple[CapturedForward, ForwardBatch]] = {}
         probe = runner.probe
         self._execute = probe.around("prefill", self._execute_batch)
-        self._prepare_metadata = probe.around("out_graph_metadata", self._init_metadata)
         self._publish = probe.around("publish", maybe_publish_prefill_shared_read_done)
-        self._replay = probe.around("replay", self._run)
 
     def capture(self) -> None:
         """Capture every token count, the largest first. The device must be idle."""
@@ -77,32 +74,12 @@ class PrefillRunner:
         self._load_batch(batch, work)
         if prepare is not None:
             prepare(batch)
-        self._prepare_metadata(backend, batch)
+        runner.prepare_metadata(backend, batch)
         ends = runner.resolve_shared_read_ends(backend, batch.mode, None).ends
         self._publish(runner, backend, batch, ends)
         runner.device.host("launch")
-        self._replay(graph, backend, batch, work)
+        runner.replay(graph, backend, batch, work)
         return batch
-
-    @staticmethod
-    def _init_metadata(backend: AttentionBackend, batch: ForwardBatch) -> None:
-        backend.init_forward_metadata_out_graph(batch)
-
-    def _run(
-        self,
-        graph: CapturedForward | None,
-        backend: AttentionBackend,
-        batch: ForwardBatch,
-        work: ForwardWork,
-    ) -> None:
-        """Enqueue the forward: a replay, or its parts one by one."""
-        if graph is not None:
-            graph.replay()
-            return
-        runner, step_reads = self._runner, ((work.inputs, (0,)),)
-        around = runner.probe.around
-        kernels = ForwardKernels(runner.device, runner.model, backend, batch, step_reads, around=around)
-        launch_all(kernels.parts(lambda: None, breakable=False))
 
     def _batch_for(self, work: ForwardWork) -> tuple[CapturedForward | None, ForwardBatch]:
         if work.lines <= GRAPH_LINES:
