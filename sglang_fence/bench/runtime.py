@@ -17,7 +17,16 @@ from sglang_fence.bench.blocks import Measured, in_turns
 from sglang_fence.bench.generating import Generator
 from sglang_fence.bench.machine import describe
 from sglang_fence.bench.random_model import ModelSize, write_checkpoint
-from sglang_fence.bench.runtime_result import GENERATE, BatchResult, RuntimeResult, TokenCheck
+from sglang_fence.bench.runtime_result import (
+    AGAIN,
+    COARSE,
+    GENERATE,
+    PLAIN,
+    RUNTIME,
+    BatchResult,
+    RuntimeResult,
+    TokenCheck,
+)
 from sglang_fence.engine.engine import Engine
 from sglang_fence.engine.options import EngineOptions
 from sglang_fence.engine.requests import Request, SamplingParams
@@ -26,8 +35,6 @@ from sglang_fence.models.loading import ModelOptions
 
 if TYPE_CHECKING:
     from sglang_fence.device.protocol import DeviceModule
-
-RUNTIME, AGAIN, COARSE, PLAIN = "runtime", "runtime again", "coarse fence", "plain loop"
 
 _TOLERANCES = {"float32": 1e-3, "bfloat16": 0.5}
 """What a token may fall short of the best, in standard deviations of the logits: about a tie, by data type."""

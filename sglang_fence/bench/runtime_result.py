@@ -10,6 +10,7 @@ from sglang_fence.bench.blocks import Measured
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+RUNTIME, AGAIN, COARSE, PLAIN = "runtime", "runtime again", "coarse fence", "plain loop"
 GENERATE = "generate"
 """The variant that ratios are against: Transformers'."""
 
@@ -40,7 +41,8 @@ class BatchResult:
 
     batch: int
     step_us: Mapping[str, Measured]
-    """A decode step, prefill left out: a whole run less a run of one token, by the steps between."""
+    """A decode step, prefill left out: a whole run less a run of one token, by the steps between. Below 0 where the
+    machine's noise is larger than what is measured."""
     tokens_per_s: Mapping[str, Measured]
     """Of a whole run, prefill included."""
 
