@@ -1,4 +1,4 @@
-"""How long a step of the overlap loop takes, from the moments at which streams and host are free: no device involved."""
+"""How long a step of the overlap loop takes, from when streams and host are free: no device involved."""
 
 from __future__ import annotations
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
 from sglang_fence.bench import fencing, runtime
-from sglang_fence.bench.fence_result import FenceResult
 from sglang_fence.bench.random_model import ModelSize
-from sglang_fence.bench.runtime_result import RuntimeResult
 from sglang_fence.device.simulated.device import SimulatedDevice
+
+if TYPE_CHECKING:
+    from sglang_fence.bench.fence_result import FenceResult
+    from sglang_fence.bench.runtime_result import RuntimeResult
 
 PLAN = runtime.RuntimePlan(ModelSize(64, 1, 128), "float32", batches=(1, 3), prompt_tokens=5, new_tokens=6, rounds=1)
 
