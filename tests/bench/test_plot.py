@@ -10,9 +10,10 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from sglang_fence.bench import plot
+from sglang_fence.bench.blocks import Measured
 
 if TYPE_CHECKING:
-    from sglang_fence.bench.fence_result import FenceResult
+    from sglang_fence.bench.fence_result import Cell, FenceResult
 
 _NS = "{http://www.w3.org/2000/svg}"
 
@@ -54,6 +55,19 @@ def test_points_lie_where_the_axes_say(fence_result: FenceResult) -> None:
 def test_a_line_and_a_bound_for_each_preparation_time(fence_result: FenceResult) -> None:
     kinds = [one.attrib["class"] for one in drawn(fence_result).iter(f"{_NS}polyline")]
     assert kinds == ["line", "bound"] * 2
+
+
+def test_a_fence_that_costs_something_lies_below_its_bound(fence_result: FenceResult) -> None:
+    def costly(cell: Cell) -> Cell:
+        fine, off = cell.variants["fine IN"], cell.variants["off"]
+        slower = Measured.of([0.9 * value for value in fine.values], off.values)
+        return dataclasses.replace(cell, variants={**cell.variants, "fine IN": slower})
+
+    result = dataclasses.replace(fence_result, cells=tuple(map(costly, fence_result.cells)))
+    line, bound, *_ = drawn(result).iter(f"{_NS}polyline")
+    assert next(drawn(result).iter(f"{_NS}title")).text == "decode 0.1 ms, host 0 ms: +26.0 %"
+    heights = [[float(point.split(",")[1]) for point in one.attrib["points"].split()] for one in (line, bound)]
+    assert all(reached > possible for reached, possible in zip(*heights, strict=True))  # y grows downwards
 
 
 def test_one_decode_length_can_be_drawn_too(fence_result: FenceResult) -> None:
