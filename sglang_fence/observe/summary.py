@@ -97,15 +97,14 @@ class Summary(Ledger):
         self._slack: defaultdict[tuple[str, str], Reservoir] = defaultdict(Reservoir)
         self._wait: defaultdict[tuple[str, str], Reservoir] = defaultdict(Reservoir)
 
-    def step_finished(self, record: StepRecord) -> None:
-        """Count it."""
-        super().step_finished(record)
-        if record.timed:
-            key = record.mode, record.backend  # a mode is its text; taking that out costs more than the rest
-            if record.slack_us is not None:
-                self._slack[key].add(record.slack_us)
-            if record.wait_us is not None:
-                self._wait[key].add(record.wait_us)
+    def add_durations(self, cell: Cell, record: StepRecord) -> None:
+        """Count them in, and sample them."""
+        super().add_durations(cell, record)
+        key = record.mode, record.backend  # a mode is its text; taking that out costs more than the rest
+        if record.slack_us is not None:
+            self._slack[key].add(record.slack_us)
+        if record.wait_us is not None:
+            self._wait[key].add(record.wait_us)
 
     @property
     def modes(self) -> dict[tuple[str, str], ModeSummary]:

@@ -58,6 +58,7 @@ class Tracer:
     def begin(self, record: StepRecord, *, traced: bool) -> None:
         """Keep the ranges of a step that is traced, or may be."""
         record.traced = traced
+        record.is_written = True
         if traced and record.timers is not None:
             record.timed = True
         record.waited_for = self.last_fenced
@@ -72,7 +73,7 @@ class Tracer:
     def keep_if_coarse(self, record: StepRecord) -> None:
         """Ranges were kept in case that the step is coarse. If it isn't, they are dropped."""
         if record.fence is FenceKind.COARSE:
-            record.traced = True
+            record.traced = record.is_written = True
             record.timed = record.timers is not None
         else:
             self.give_back(record)
