@@ -108,12 +108,13 @@ class OverlapLoop:
         """A step has one phase."""
         return mode is ForwardMode.DECODE
 
-    def run(self, steps: int, on_step: Callable[[int], None] = lambda _: None) -> None:
+    def run(self, steps: int, on_step: Callable[[int, int], None] = lambda _busy, _results: None) -> None:
         """Run so many steps and wait for them.
 
         Args:
             steps: how many.
-            on_step: called with the nanoseconds that the host was busy in each step, blocking left out.
+            on_step: called behind each step with the nanoseconds that the host was busy in it, blocking left out, and
+                the moment at which it had the results of the step before in hand (the host's clock, in ns).
         """
         with self._device.stream(self.schedule):
             for _ in range(steps):
@@ -124,7 +125,7 @@ class OverlapLoop:
             self.probe.idle()
             self.probe.flush()
 
-    def _step(self, on_step: Callable[[int], None]) -> None:
+    def _step(self, on_step: Callable[[int, int], None]) -> None:
         device, probe, step = self._device, self.probe, self.steps
         self.steps += 1
         began = device.host_ns()
@@ -143,11 +144,11 @@ class OverlapLoop:
         busy = device.host_ns() - began
         if len(self._in_flight) == _IN_FLIGHT:
             self._in_flight.popleft().synchronize()
-        began = device.host_ns()
+        results = device.host_ns()
         self._results(step)
         if probe.on and probe.pending:
             probe.drain()
-        on_step(busy + device.host_ns() - began)
+        on_step(busy + device.host_ns() - results, results)
 
     def _plan_step(self, _step: int) -> None:
         if self._prepare is not None:
