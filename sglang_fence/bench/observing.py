@@ -74,8 +74,9 @@ def blocks(device: DeviceModule, *, otlp: str | None, steps: int = STEPS) -> Map
         spinner = cuda_spinner(device)
     else:
         device, spinner = simulated(shape)
+    streams = device.Stream("schedule"), device.Stream("forward")
     return {
-        name: _block(OverlapLoop(device, spinner, shape, "fine", *make()), steps)
+        name: _block(OverlapLoop(device, spinner, shape, "fine", *make(), streams), steps)
         for name, make in variants(otlp).items()
     }
 

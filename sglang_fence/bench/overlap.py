@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from sglang_fence.bench.spinning import Spinner
-    from sglang_fence.device.protocol import DeviceModule, Event
+    from sglang_fence.device.protocol import DeviceModule, Event, Stream
     from sglang_fence.observe.observer import Observer
     from sglang_fence.observe.sampling import Sampling
 
@@ -58,6 +58,8 @@ class OverlapLoop:
         fence: ``fine``, ``coarse`` or ``off``.
         observers: who hears of it.
         sampling: which steps are timed and traced.
+        streams: schedule and forward stream; None: its own. Loops that are compared share theirs, so that all are
+            served by the same hardware queues.
     """
 
     def __init__(
@@ -68,9 +70,10 @@ class OverlapLoop:
         fence: str,
         observers: Sequence[Observer] = (),
         sampling: Sampling | None = None,
+        streams: tuple[Stream, Stream] | None = None,
     ) -> None:
         self._device = device
-        self.schedule, self.forward = device.Stream("schedule"), device.Stream("forward")
+        self.schedule, self.forward = streams or (device.Stream("schedule"), device.Stream("forward"))
         self.probe = make_probe(device, observers, sampling, self.forward, self.schedule)
         pool = EventPool(device)
         self._mailbox = Mailbox(pool)

@@ -113,7 +113,9 @@ class Observers:
                 self.finishing = tuple(observer.step_finished for observer in overriding)
                 self._finishing = tuple(overriding)
 
-    def go_on_finishing(self, raised: Callable[[StepRecord], None] | None, record: StepRecord, error: Exception) -> None:
+    def go_on_finishing(
+        self, raised: Callable[[StepRecord], None] | None, record: StepRecord, error: Exception
+    ) -> None:
         """Count what ``raised``, of :attr:`finishing`, and tell those behind it.
 
         Args:

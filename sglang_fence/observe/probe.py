@@ -16,15 +16,14 @@ from math import inf
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
+from sglang_fence.contract import FenceKind, SharedReadEnds
 from sglang_fence.observe.ledger import Health
 from sglang_fence.observe.ranging import Ranging
 from sglang_fence.observe.reading import DRAIN_LIMIT, Reader
 from sglang_fence.observe.record import FENCED, UNKNOWN_OR_EARLY, StepRecord
 from sglang_fence.observe.sampling import START_EVERY, Sampler, Sampling
-from sglang_fence.observe.timing import END
+from sglang_fence.observe.timing import END, RELEASED
 from sglang_fence.observe.tracing import Tracer
-
-from sglang_fence.contract import FenceKind, SharedReadEnds
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -121,19 +120,20 @@ class StepProbe(Ranging):
         """A step's batch is ready; its forward is enqueued next."""
         self._metered = metered = step % METER_EVERY == 0
         began = perf_counter_ns() if metered else 0
-        if step < self._due or not self._start_more(step, mode, backend, batch_size, tokens):
-            record = self._record = self._light
-            self.timing = False
-            # As StepRecord.begin(), which would be a call more on each step.
-            record.step = step
-            record.mode = mode
-            record.backend = backend
-            record.batch_size = batch_size
-            record.tokens = tokens
-            record.phases.clear()
-            record.declared = record.resolved = SharedReadEnds.UNKNOWN
-            record.downgrade = record.reason = record.bound_record = None
-            record.fence = FenceKind.ABSENT
+        if step < self._due:
+            record, self.timing = self._light, False
+        else:
+            record = self._choose(step)
+        self._record = record
+        record.step = step
+        record.mode = mode
+        record.backend = backend
+        record.batch_size = batch_size
+        record.tokens = tokens
+        record.phases.clear()
+        record.declared = record.resolved = SharedReadEnds.UNKNOWN
+        record.downgrade = record.reason = record.bound_record = None
+        record.fence = FenceKind.ABSENT
         for hook in self.observers.step_started:
             hook(step)
         if metered:
@@ -206,7 +206,10 @@ class StepProbe(Ranging):
                 timers.record_end(forward)
             if record.timed and event is not None:
                 observer_of = times.observer_of
-                timers.copy_released(event, observer_of.get(forward, times.observer) if observer_of else times.observer)
+                observer = observer_of.get(forward, times.observer) if observer_of else times.observer
+                observer.wait_event(event)
+                timers.released.record(observer)
+                timers.recorded |= RELEASED
         if began:
             self._meter("reads_end", began, perf_counter_ns())
 
@@ -275,38 +278,40 @@ class StepProbe(Ranging):
 
     def _plan(self, step: int) -> None:
         """Decide which step to look at next, behind ``step``."""
+        sampling = self.sampling
         if not self._looks:
             self._due = inf
-        elif self._tracer.on:
+        elif sampling.timing_every == 1 or sampling.traces:
             self._due = step + 1
         else:
             self._due = self._sampler.next_due(step)
 
-    def _start_more(self, step: int, mode: ForwardMode, backend: str, batch_size: int, tokens: int) -> bool:
-        """Begin a step that is due: take a record for it, if it is more than counted."""
+    def _choose(self, step: int) -> StepRecord:
+        """Return the record for a step that is due: one of its own, if it is more than counted."""
         self._plan(step)
-        traced = self._tracer.choose() if self._tracer.on else None
-        times = self._times
-        in_turn = times is not None and self._sampler.times(step)
+        times, sampling = self._times, self.sampling
+        traced = self._tracer.choose() if sampling.traces else None
+        every = sampling.timing_every
+        in_turn = times is not None and every > 0 and step % every == 0
         if traced is None and not in_turn and not self._full_next and not self._wants_end_before(step + 1):
-            return False
-        record = self._record = self._reader.take()
-        self.timing, self._full_next = True, False
-        record.reset(step, mode, backend, batch_size, tokens)
+            self.timing = False
+            return self._light
+        record = self._reader.take()
+        record.begin()
         record.started_ns = self._now()
+        self.timing, self._full_next = True, False
         if step != self._newest + 1:
             self._since = step
         self._newest = step
         record.timed = in_turn
-        if times is not None and record.timers is not None:
-            record.timers.reset()
-            record.weight = self.sampling.timing_every if in_turn else 0
+        if times is not None:
+            record.weight = every if in_turn else 0
             record.wants_start = traced is not None or (in_turn and self._sampler.starts(step))
             if record.wants_start:
                 self._reader.renew_clock()
         if traced is not None:
-            self._tracer.begin(record, traced=traced)
-        return True
+            self._tracer.begin(record, step, traced=traced)
+        return record
 
     def _wants_end_before(self, step: int) -> bool:
         """Whether the gap before ``step`` is taken, and so where it begins."""

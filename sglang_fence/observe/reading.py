@@ -181,12 +181,35 @@ class Reader:
 
     def _finish_or_fail(self, record: StepRecord) -> bool:
         """As :meth:`_finish_if_done`; a step that can't be read is over as well, without its device times."""
+        timers, times = record.timers, self.times
         try:
-            return self._finish_if_done(record)
+            if (
+                timers is None
+                or times is None
+                or record.is_written
+                or record.fence is not FenceKind.FINE
+                or timers.recorded & ~METADATA != QUICK
+            ):
+                return self._finish_if_done(record)
+            # A fine step that has a slack and a wait, and no gap: both are differences of its own events.
+            slack = timers.released.elapsed_us(timers.end)
+            if slack is None:
+                return False
+            wait = timers.wait.elapsed_us(timers.released)
+            if wait is None:
+                return False
         except Exception as error:  # noqa: BLE001 - reading must never end a step
             self._failed(error)
             self._give_up(record, "failed")
             return True
+        late = times.offsets.marker_copy_us if wait > 0.0 else times.offsets.marker_copy_busy_us
+        slack += late
+        if slack < 0.0:
+            record.clamped, record.is_written, slack = ("slack",), True, 0.0
+        record.slack_us = slack
+        record.wait_us = max(0.0, wait - late)
+        self.finish(record)
+        return True
 
     def _finish_if_done(self, record: StepRecord) -> bool:
         """Finish a step if all its device times are there.
@@ -197,8 +220,6 @@ class Reader:
         if times is None or timers is None or not record.timed:
             self.finish(record)
             return True
-        if record.fence is FenceKind.FINE and not record.is_written and timers.recorded & ~METADATA == QUICK:
-            return self._finish_quickly(record, timers, times)
         record.is_written = True
         read = times.clock.read
         if not timers.read(read) or (record.wants_next and not self._next_has_started(record, times)):
@@ -217,24 +238,6 @@ class Reader:
         if trace is not None:
             for hook in self._observers.step_traced:
                 hook(trace)
-        return True
-
-    def _finish_quickly(self, record: StepRecord, timers: StepTimers, times: DeviceTimes) -> bool:
-        """As :meth:`_finish_if_done` for a fine step that has a slack and a wait, and no gap: differences of events."""
-        slack = timers.released.elapsed_us(timers.end)
-        if slack is None:
-            return False
-        wait = timers.wait.elapsed_us(timers.released)
-        if wait is None:
-            return False
-        late = times.offsets.marker_copy_us if wait > 0.0 else times.offsets.marker_copy_busy_us
-        wait -= late
-        slack += late
-        record.wait_us = wait if wait > 0.0 else 0.0
-        if slack < 0.0:
-            record.clamped, record.is_written, slack = ("slack",), True, 0.0
-        record.slack_us = slack
-        self.finish(record)
         return True
 
     def _next_has_started(self, record: StepRecord, times: DeviceTimes) -> bool:
@@ -262,6 +265,7 @@ class Reader:
             moments.host_start = clock.on_timeline(record.host_start_ns)
         if previous is not None and previous.timers is not None:
             moments.previous_end = previous.timers.read_end(clock.read)
+            previous.is_written = True
             moments.fenced = previous.fence in FENCED
         if following is not None and following.timers is not None and following.host_start_ns != NOT_YET:
             moments.next_start = following.timers.start_us
@@ -295,10 +299,14 @@ class Reader:
                 hook(record)
         except Exception as error:  # noqa: BLE001 - an observer must never end a step; it is counted and logged
             observers.go_on_finishing(hook, record, error)
+        record.finished = True
         if record.marks is not None:
             self._tracer.give_back(record)
-        record.finished = True
         previous, following = record.previous, record.next
+        if previous is None and following is None:
+            if self._last.get(record.forward) is not record:
+                self._free.append(record)
+            return
         if previous is not None and previous.finished:
             record.previous = previous.next = None
             self._release(previous)

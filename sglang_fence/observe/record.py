@@ -140,8 +140,17 @@ class StepRecord:
         """Durations that came out below zero and are given as zero: values of the catalogue's ``duration`` label."""
         self.reset(NO_STEP, ForwardMode.IDLE, "", 0, 0)
 
-    def begin(self, step: int, mode: ForwardMode, backend: str, batch_size: int, tokens: int) -> None:
-        """Begin anew for a step that is only counted; see :meth:`reset`."""
+    def reset(self, step: int, mode: ForwardMode, backend: str, batch_size: int, tokens: int) -> None:
+        """Begin anew for ``step``. The probe does the same in place, since a call more on each step is too dear.
+
+        Args:
+            step: its number; rises by one a launch.
+            mode: of its first phase.
+            backend: name of the attention backend that serves it.
+            batch_size: requests.
+            tokens: tokens computed.
+        """
+        self.begin()
         self.step = step
         self.mode = mode
         self.backend = backend
@@ -152,24 +161,19 @@ class StepRecord:
         self.downgrade = self.reason = self.bound_record = None
         self.fence = FenceKind.ABSENT
 
-    def reset(self, step: int, mode: ForwardMode, backend: str, batch_size: int, tokens: int) -> None:
-        """Begin anew for ``step``. What only timed and traced steps have is cleared behind those alone.
-
-        Args:
-            step: its number; rises by one a launch.
-            mode: of its first phase.
-            backend: name of the attention backend that serves it.
-            batch_size: requests.
-            tokens: tokens computed.
-        """
-        self.begin(step, mode, backend, batch_size, tokens)
+    def begin(self) -> None:
+        """Forget what a step that is only counted doesn't have."""
         self.finished = self.wants_next = self.wants_start = False
         self.slack_us = self.wait_us = None
+        if self.timers is not None:
+            self.timers.recorded = 0
         if self.is_written:
             self.clear()
 
     def clear(self) -> None:
-        """Forget what timing and tracing wrote down."""
+        """Forget what timing and tracing wrote down beside slack and wait."""
+        if self.timers is not None:
+            self.timers.reset()
         self.is_written = self.timed = self.traced = self.assumed = False
         self.weight = 1
         self.host_start_ns = NOT_YET

@@ -141,12 +141,6 @@ class StepTimers:
         self.wait.record(schedule)
         self.recorded |= WAIT
 
-    def copy_released(self, event: object, observer: ObserverStream) -> None:
-        """Copy the moment of ``event``: R, or C."""
-        observer.wait_event(event)
-        self.released.record(observer)
-        self.recorded |= RELEASED
-
     def read(self, read: Callable[[TimedEvent], float | None]) -> bool:
         """Read what is recorded and not read; return whether all of it is there. F first: it comes last."""
         recorded = self.recorded
