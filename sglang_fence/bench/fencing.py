@@ -131,25 +131,25 @@ def _measure_shape(
         name: OverlapLoop(device, spinner, shape, fence, ends=ends, streams=streams)
         for name, (fence, ends) in VARIANTS.items()
     }
-    rows = in_turns({name: _block(device, loop, steps) for name, loop in loops.items()}, rounds=rounds)
+    rows = in_turns({name: _block(loop, steps) for name, loop in loops.items()}, rounds=rounds)
     host_us = statistics.median(row[BASELINE].host_us for row in rows)
     base = [row[BASELINE].steps_per_s for row in rows]
     variants = {name: Measured.of([row[name].steps_per_s for row in rows], base) for name in loops}
     return Cell(shape, steps, parts, host_us, variants)
 
 
-def _block(device: DeviceModule, loop: OverlapLoop, steps: int) -> Callable[[], _Block]:
+def _block(loop: OverlapLoop, steps: int) -> Callable[[], _Block]:
     def block() -> _Block:
-        moments: list[int] = []
         busy: list[int] = []
+        results: list[int] = []
 
-        def on_step(nanoseconds: int) -> None:
-            moments.append(device.host_ns())
-            busy.append(nanoseconds)
+        def on_step(busy_ns: int, results_ns: int) -> None:
+            busy.append(busy_ns)
+            results.append(results_ns)
 
         loop.run(_LEAD + steps, on_step)
         return _Block(
-            steps_per_s=steps * 1e9 / (moments[-1] - moments[_LEAD - 1]),
+            steps_per_s=steps * 1e9 / (results[-1] - results[_LEAD - 1]),
             host_us=statistics.fmean(busy[_LEAD:]) / 1e3,
         )
 

@@ -63,9 +63,10 @@ class OverlapLoop:
         fence: ``fine``, ``coarse`` or ``off``.
         observers: who hears of it.
         sampling: which steps are timed and traced.
+        streams: schedule and forward stream; None: its own. Loops that are compared share theirs, so that all are
+            served by the same hardware queues.
         ends: what the step declares. PRE_REPLAY reads before its replay, the others inside the graph; only
             IN_REPLAY plants a marker.
-        streams: schedule and forward stream, for loops that are compared on the same ones; None: two of its own.
     """
 
     def __init__(
@@ -76,9 +77,9 @@ class OverlapLoop:
         fence: str,
         observers: Sequence[Observer] = (),
         sampling: Sampling | None = None,
+        streams: tuple[Stream, Stream] | None = None,
         *,
         ends: SharedReadEnds = SharedReadEnds.IN_REPLAY,
-        streams: tuple[Stream, Stream] | None = None,
     ) -> None:
         self._device = device
         self.schedule, self.forward = streams or (device.Stream("schedule"), device.Stream("forward"))
@@ -122,12 +123,13 @@ class OverlapLoop:
         """A step has one phase."""
         return mode is ForwardMode.DECODE
 
-    def run(self, steps: int, on_step: Callable[[int], None] = lambda _: None) -> None:
+    def run(self, steps: int, on_step: Callable[[int, int], None] = lambda _busy, _results: None) -> None:
         """Run so many steps and wait for them.
 
         Args:
             steps: how many.
-            on_step: called with the nanoseconds that the host was busy in each step, blocking left out.
+            on_step: called behind each step with the nanoseconds that the host was busy in it, blocking left out, and
+                the moment at which it had the results of the step before in hand (the host's clock, in ns).
         """
         with self._device.stream(self.schedule):
             for _ in range(steps):
@@ -138,7 +140,7 @@ class OverlapLoop:
             self.probe.idle()
             self.probe.flush()
 
-    def _step(self, on_step: Callable[[int], None]) -> None:
+    def _step(self, on_step: Callable[[int, int], None]) -> None:
         device, probe, step = self._device, self.probe, self.steps
         self.steps += 1
         began = device.host_ns()
@@ -157,11 +159,11 @@ class OverlapLoop:
         busy = device.host_ns() - began
         if len(self._in_flight) == _IN_FLIGHT:
             self._in_flight.popleft().synchronize()
-        began = device.host_ns()
+        results = device.host_ns()
         self._results(step)
         if probe.on and probe.pending:
             probe.drain()
-        on_step(busy + device.host_ns() - began)
+        on_step(busy + device.host_ns() - results, results)
 
     def _plan_step(self, _step: int) -> None:
         self._host_work()

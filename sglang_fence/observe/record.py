@@ -60,6 +60,7 @@ class StepRecord:
         "gap_last",
         "gap_us",
         "host_start_ns",
+        "is_written",
         "launch_ns",
         "links",
         "lost_slack_us",
@@ -80,6 +81,8 @@ class StepRecord:
         "traced",
         "wait_us",
         "waited_for",
+        "wants_next",
+        "wants_start",
         "weight",
     )
 
@@ -97,6 +100,8 @@ class StepRecord:
         """Its wait is enqueued."""
         self.host_start_ns = NOT_YET
         """The host enqueues the forward's first work. Written where the start is timed."""
+        self.is_written = False
+        """Whether more was written down than what a fine step says that is timed in turn: see :meth:`clear`."""
         self.forward: object | None = None
         """The forward stream that the step runs on."""
         self.previous: StepRecord | None = None
@@ -114,6 +119,10 @@ class StepRecord:
         """Whether its device times are taken."""
         self.weight = 1
         """How many steps it stands for in sums over timed steps; 0 for one that is timed out of turn."""
+        self.wants_start = False
+        """Whether the start of its own forward is taken for its own sake."""
+        self.wants_next = False
+        """Whether the start of the next forward is asked for: what a coarse fence costs is seen there."""
         self.traced = False
         """Whether it was sampled: its ranges are kept, and observers get a :class:`~.trace.StepTrace` of it."""
         self.slack_us: float | None = None
@@ -131,13 +140,17 @@ class StepRecord:
         """Durations that came out below zero and are given as zero: values of the catalogue's ``duration`` label."""
         self.reset(NO_STEP, ForwardMode.IDLE, "", 0, 0)
 
-    @property
-    def wants_next(self) -> bool:
-        """Whether the start of the next forward is asked for: what a coarse fence costs is seen there."""
-        return self.timed and self.fence is FenceKind.COARSE
+    def reset(self, step: int, mode: ForwardMode, backend: str, batch_size: int, tokens: int) -> None:
+        """Begin anew for ``step``. The probe does the same in place, since a call more on each step is too dear.
 
-    def begin(self, step: int, mode: ForwardMode, backend: str, batch_size: int, tokens: int) -> None:
-        """Begin anew for a step that is only counted; see :meth:`reset`."""
+        Args:
+            step: its number; rises by one a launch.
+            mode: of its first phase.
+            backend: name of the attention backend that serves it.
+            batch_size: requests.
+            tokens: tokens computed.
+        """
+        self.begin()
         self.step = step
         self.mode = mode
         self.backend = backend
@@ -148,27 +161,23 @@ class StepRecord:
         self.downgrade = self.reason = self.bound_record = None
         self.fence = FenceKind.ABSENT
 
-    def reset(self, step: int, mode: ForwardMode, backend: str, batch_size: int, tokens: int) -> None:
-        """Begin anew for ``step``. What only timed and traced steps have is cleared behind those alone.
-
-        Args:
-            step: its number; rises by one a launch.
-            mode: of its first phase.
-            backend: name of the attention backend that serves it.
-            batch_size: requests.
-            tokens: tokens computed.
-        """
-        self.begin(step, mode, backend, batch_size, tokens)
-        self.finished = False
-        if self.timed or self.traced or self.host_start_ns != NOT_YET:
+    def begin(self) -> None:
+        """Forget what a step that is only counted doesn't have."""
+        self.finished = self.wants_next = self.wants_start = False
+        self.slack_us = self.wait_us = None
+        if self.timers is not None:
+            self.timers.recorded = 0
+        if self.is_written:
             self.clear()
 
     def clear(self) -> None:
-        """Forget what timing and tracing wrote down."""
-        self.timed = self.traced = self.assumed = False
+        """Forget what timing and tracing wrote down beside slack and wait."""
+        if self.timers is not None:
+            self.timers.reset()
+        self.is_written = self.timed = self.traced = self.assumed = False
         self.weight = 1
         self.host_start_ns = NOT_YET
         self.marks = self.waited_for = self.gap_last = None
         self.links = self.clamped = ()
-        self.slack_us = self.wait_us = self.forward_us = self.gap_us = None
+        self.forward_us = self.gap_us = None
         self.lost_slack_us = self.lost_us = None
