@@ -1,0 +1,111 @@
+"""Which files of a target bear on the contract, and their syntax trees.
+
+A tree such as SGLang's has two thousand files and a hundred backends. Parsing all takes a minute, so files are first
+scanned as text: those that define a hook are parsed, and those with a class that descends, by the names written in its
+``class`` line, from a class in one of them.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from sglang_fence.audit.static.vocabulary import RENAMED, ROOT_NAME
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from sglang_fence.audit.static.target import Target
+
+_HOOK = re.compile(rb"\bdef\s+(?:shared_read_ends|init_forward_metadata\w*)\b")
+_CLASS = re.compile(rb"^[ \t]*class[ \t]+(\w+)[ \t]*(?:\[[^\]]*\])?\(([^)]*)\)", re.MULTILINE)
+_ALIAS = re.compile(rb"\b(\w+)[ \t]+as[ \t]+(\w+)")
+_CALLED = re.compile(rb"\.(" + b"|".join(name.encode() for one in RENAMED for name in one.names) + rb")\b(?!\s*=[^=])")
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """A file that ought to have been parsed and could not be."""
+
+    path: Path
+    line: int
+    problem: str
+
+
+@dataclass(slots=True)
+class Sources:
+    """The files that bear on the contract."""
+
+    trees: dict[Path, ast.Module] = field(default_factory=dict)
+    unreadable: list[Unreadable] = field(default_factory=list)
+    used: dict[str, set[Path]] = field(default_factory=lambda: defaultdict(set))
+    """Where the hooks that were renamed are asked of an object, by name."""
+
+
+def parse(path: Path) -> ast.Module | Unreadable:
+    """Parse one file, or say why it can't be."""
+    try:
+        return ast.parse(path.read_bytes(), filename=str(path))
+    except SyntaxError as error:
+        return Unreadable(path, error.lineno or 1, error.msg)
+    except (OSError, ValueError, RecursionError) as error:
+        return Unreadable(path, 1, str(error) or type(error).__name__)
+
+
+def read_sources(target: Target) -> Sources:
+    """Choose files and parse them."""
+    found = Sources()
+    for path in _relevant(target, found):
+        parsed = parse(path)
+        if isinstance(parsed, Unreadable):
+            found.unreadable.append(parsed)
+        else:
+            found.trees[path] = parsed
+    return found
+
+
+def _relevant(target: Target, found: Sources) -> list[Path]:
+    """Return the files to parse, in order; note uses of renamed hooks, and files that can't even be read."""
+    chosen: set[Path] = set()
+    heirs: dict[bytes, list[tuple[bytes, Path]]] = defaultdict(list)
+    pending = [ROOT_NAME.encode()]
+    for path in target.files:
+        try:
+            text = path.read_bytes()
+        except OSError as error:
+            found.unreadable.append(Unreadable(path, 1, error.strerror or "can't be read"))
+            continue
+        for called in _CALLED.finditer(text):
+            found.used[called[1].decode()].add(path)
+        hooked = _HOOK.search(text) is not None
+        if hooked:
+            chosen.add(path)
+        for name, bases in _class_lines(text):
+            if hooked:
+                pending.append(name)
+            for base in bases:
+                heirs[base].append((name, path))
+    seen: set[bytes] = set()
+    while pending:
+        base = pending.pop()
+        if base in seen:
+            continue
+        seen.add(base)
+        for name, path in heirs[base]:
+            chosen.add(path)
+            pending.append(name)
+    return sorted(chosen)
+
+
+def _class_lines(text: bytes) -> Iterator[tuple[bytes, list[bytes]]]:
+    """Each class with the last part of each base's name, under the name that it was imported by too."""
+    aliases: dict[bytes, bytes] | None = None
+    for name, listed in _CLASS.findall(text):
+        if aliases is None:
+            aliases = {alias: original for original, alias in _ALIAS.findall(text)}
+        bases = [base.split(b"[")[0].split(b".")[-1].strip() for base in listed.split(b",")]
+        yield name, [one for base in bases for one in (base, aliases.get(base)) if one]
