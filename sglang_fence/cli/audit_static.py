@@ -40,9 +40,7 @@ def run_static(target: str, json_file: Path | None) -> int:
     for finding in report.findings:
         console.print(_paragraph(report, finding), soft_wrap=True)
     for one in report.unreadable:
-        console.print(
-            f"{report.shown(one.path)}:{one.line}: not audited: {one.problem}", markup=False, soft_wrap=True
-        )
+        console.print(f"{report.shown(one.path)}:{one.line}: not audited: {one.problem}", markup=False, soft_wrap=True)
     console.print(_summary(report), markup=False, soft_wrap=True)
     return 1 if report.errors else 0
 

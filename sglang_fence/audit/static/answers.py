@@ -27,7 +27,7 @@ def answers(cls: ClassInfo, mode: ForwardMode) -> frozenset[SharedReadEnds | Non
 
 def _returned(cls: ClassInfo, step: Step, mode: ForwardMode, depth: int) -> set[SharedReadEnds | None]:
     found: set[SharedReadEnds | None] = set()
-    for expression in Path(cls, mode).returned(step.function):
+    for expression in Path(cls, mode, step).returned():
         named = _named(expression)
         following = called(cls, step, expression) if isinstance(expression, ast.Call) else None
         if named is not None:

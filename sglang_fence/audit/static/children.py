@@ -12,13 +12,12 @@ from typing import TYPE_CHECKING
 
 from sglang_fence.audit.static.calls import is_super
 from sglang_fence.audit.static.classes import self_attribute
-from sglang_fence.audit.static.vocabulary import DECLARATION, EAGER, IN_GRAPH, OUT_GRAPH, SNAPSHOTS
+from sglang_fence.audit.static.vocabulary import DECLARATION, EAGER, IN_GRAPH, OUT_GRAPH, ROOT_NAME, SNAPSHOTS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from sglang_fence.audit.static.classes import ClassInfo, Function
-    from sglang_fence.audit.static.world import World
 
 _ASKED = frozenset({DECLARATION, EAGER, OUT_GRAPH, *IN_GRAPH, *SNAPSHOTS})
 
@@ -29,92 +28,134 @@ class Child:
 
     attribute: str
     sources: frozenset[str]
-    """What it was made from, as the outermost ``__init__`` names it: two attributes with the same are the same child."""
+    """What it was made from, as the outermost ``__init__`` names it: attributes with the same are the same child."""
     by_use: bool
     """Known by a hook that is called on it alone."""
 
 
-def children(world: World, cls: ClassInfo) -> dict[str, Child]:
-    """Return the children that an object of ``cls`` holds, those that its bases put there too."""
-    found: dict[str, Child] = {}
-    for owner in cls.mro:
-        backends = _backend_parameters(world, owner)
-        for attribute, value in owner.held:
-            sources = _held_backends(world, owner, value, backends, found)
-            if sources:
-                outer = frozenset(source for one in sources for source in _outer_names(cls, owner, one))
-                before = found[attribute].sources if attribute in found else frozenset[str]()
-                found[attribute] = Child(attribute, before | outer, by_use=False)
-    for owner in cls.mro:
-        for attribute in _asked(owner):
-            found.setdefault(attribute, Child(attribute, frozenset({f"self.{attribute}"}), by_use=True))
-    return found
+class Children:
+    """Children of classes, each worked out once.
+
+    Args:
+        backend_names: names of the target's classes that implement the contract.
+        is_outside: whether a module, given by its dotted name, lies outside the target.
+    """
+
+    def __init__(self, backend_names: frozenset[str], is_outside: Callable[[str], bool]) -> None:
+        self._backend_names = backend_names
+        self._is_outside = is_outside
+        self._known: dict[ClassInfo, dict[str, Child]] = {}
+
+    def of(self, cls: ClassInfo) -> dict[str, Child]:
+        """Return the children that an object of ``cls`` holds, those that its bases put there too, by attribute."""
+        if cls not in self._known:
+            self._known[cls] = self._found(cls)
+        return self._known[cls]
+
+    def new(self, cls: ClassInfo) -> dict[str, Child]:
+        """Return those that no base of ``cls`` holds already, under this name or another."""
+        above = {name for base in cls.mro[1:] for name in self.of(base)}
+        held = self.of(cls)
+        sources = frozenset[str]().union(*(held[name].sources for name in above if name in held))
+        return {name: child for name, child in held.items() if name not in above and not child.sources <= sources}
+
+    def _found(self, cls: ClassInfo) -> dict[str, Child]:
+        found: dict[str, Child] = {}
+        others: set[str] = set()
+        for owner in cls.mro:
+            held = _Held(owner, self._backend_names, self._is_outside, found)
+            for attribute, value in owner.held:
+                sources = held.backends(value)
+                if sources:
+                    outer = frozenset(source for one in sources for source in _outer_names(cls, owner, one))
+                    before = found[attribute].sources if attribute in found else frozenset[str]()
+                    found[attribute] = Child(attribute, before | outer, by_use=False)
+                elif _makes_an_object(value):
+                    others.add(attribute)
+        for owner in cls.mro:
+            for attribute in _asked(owner):
+                if attribute not in others:
+                    found.setdefault(attribute, Child(attribute, frozenset({f"self.{attribute}"}), by_use=True))
+        return found
 
 
-def own_children(world: World, cls: ClassInfo) -> dict[str, Child]:
-    """Return those children that no base of ``cls`` holds already."""
-    above = {name for base in cls.mro[1:] for name in children(world, base)}
-    return {name: child for name, child in children(world, cls).items() if name not in above}
+class _Held:
+    """Finds the backends in values that a class assigns."""
+
+    def __init__(
+        self,
+        owner: ClassInfo,
+        names: frozenset[str],
+        is_outside: Callable[[str], bool],
+        known: dict[str, Child],
+    ) -> None:
+        self._owner = owner
+        self._names = names
+        self._is_outside = is_outside
+        self._known = known
+        init = owner.methods.get("__init__")
+        given = () if init is None else (*init.args.posonlyargs, *init.args.args, *init.args.kwonlyargs)
+        self._parameters = {one.arg for one in given if one.annotation is not None and self._says(one.annotation)}
+
+    def backends(self, value: ast.expr) -> frozenset[str]:
+        """Return what children a value is made from; nothing where it holds none."""
+        match value:
+            case ast.Name(id=name):
+                return frozenset({name} & self._parameters)
+            case ast.Attribute():
+                attribute = self_attribute(value)
+                return self._known[attribute].sources if attribute in self._known else frozenset()
+            case ast.List(elts=held) | ast.Tuple(elts=held) | ast.BoolOp(values=held):
+                pass
+            case ast.Call(func=ast.Name(id="list" | "tuple"), args=held):
+                pass
+            case ast.IfExp(body=body, orelse=orelse):
+                held = [body, orelse]
+            case ast.ListComp(elt=inner) | ast.Starred(value=inner):
+                held = [inner]
+            case ast.Call(func=function) if self._is_backend(function):
+                return frozenset({f"{ast.unparse(function)}() in line {value.lineno}"})
+            case _:
+                return frozenset()
+        return frozenset[str]().union(*(self.backends(one) for one in held))
+
+    def _says(self, annotation: ast.expr) -> bool:
+        """Whether an annotation names a backend or several, rather than something that makes one."""
+        match annotation:
+            case ast.Constant(value=str() as text):
+                try:
+                    return self._says(ast.parse(text, mode="eval").body)
+                except SyntaxError:
+                    return False
+            case ast.Subscript(value=outer, slice=inner):
+                return ast.unparse(outer).split(".")[-1] not in {"Callable", "type", "Type"} and self._says(inner)
+            case ast.Tuple(elts=parts):
+                return any(self._says(one) for one in parts)
+            case ast.BinOp(left=left, right=right):
+                return self._says(left) or self._says(right)
+            case _:
+                return self._is_backend(annotation)
+
+    def _is_backend(self, expression: ast.expr) -> bool:
+        """Whether a name, or what it was imported from, is that of a backend."""
+        last = ast.unparse(expression).split(".")[-1]
+        imported = self._owner.module.imports.get(last)
+        original = imported.symbol if imported is not None and imported.symbol else last
+        if original in self._names or original == ROOT_NAME:
+            return True
+        return imported is not None and self._is_outside(imported.module) and named_as_backend(original)
 
 
-def _backend_parameters(world: World, owner: ClassInfo) -> frozenset[str]:
-    """Parameters of ``__init__`` that are annotated as a backend, or as several."""
-    init = owner.methods.get("__init__")
-    if init is None:
-        return frozenset()
-    given = (*init.args.posonlyargs, *init.args.args, *init.args.kwonlyargs)
-    return frozenset(one.arg for one in given if one.annotation is not None and _says_backend(world, one.annotation))
+def named_as_backend(name: str) -> bool:
+    """Whether a class whose source isn't found is a backend by its name."""
+    return name.endswith(("AttentionBackend", "AttnBackend"))
 
 
-def _says_backend(world: World, annotation: ast.expr) -> bool:
-    """Whether an annotation names a backend, rather than something that makes one."""
-    if isinstance(annotation, ast.Constant) and isinstance(annotation.value, str):
-        try:
-            annotation = ast.parse(annotation.value, mode="eval").body
-        except SyntaxError:
-            return False
-    if isinstance(annotation, ast.Subscript):
-        if ast.unparse(annotation.value).split(".")[-1] in {"Callable", "type", "Type"}:
-            return False
-        return _says_backend(world, annotation.slice)
-    if isinstance(annotation, ast.Tuple):
-        return any(_says_backend(world, one) for one in annotation.elts)
-    if isinstance(annotation, ast.BinOp):
-        return _says_backend(world, annotation.left) or _says_backend(world, annotation.right)
-    return ast.unparse(annotation).split(".")[-1] in world.backend_names
-
-
-def _held_backends(
-    world: World,
-    owner: ClassInfo,
-    value: ast.expr,
-    parameters: frozenset[str],
-    known: dict[str, Child],
-) -> frozenset[str]:
-    """Return what children a value is made from; nothing where it holds none."""
-    match value:
-        case ast.Name(id=name):
-            return frozenset({name} & parameters)
-        case ast.Attribute():
-            attribute = self_attribute(value)
-            return known[attribute].sources if attribute in known else frozenset()
-        case ast.List(elts=parts) | ast.Tuple(elts=parts) | ast.BoolOp(values=parts):
-            held = parts
-        case ast.IfExp(body=body, orelse=orelse):
-            held = [body, orelse]
-        case ast.ListComp(elt=made):
-            held = [made]
-        case ast.Starred(value=inner):
-            held = [inner]
-        case ast.Call(func=ast.Name(id="list" | "tuple"), args=arguments):
-            held = arguments
-        case ast.Call(func=function):
-            made_by = world.named(owner.module, function)
-            is_backend = made_by is not None and world.is_backend(made_by)
-            return frozenset({f"{ast.unparse(function)}() in line {value.lineno}"}) if is_backend else frozenset()
-        case _:
-            return frozenset()
-    return frozenset[str]().union(*(_held_backends(world, owner, one, parameters, known) for one in held))
+def _makes_an_object(value: ast.expr) -> bool:
+    """Whether a value calls what is written as a class."""
+    if not isinstance(value, ast.Call):
+        return False
+    return ast.unparse(value.func).split(".")[-1].lstrip("_")[:1].isupper()
 
 
 def _asked(owner: ClassInfo) -> Iterator[str]:

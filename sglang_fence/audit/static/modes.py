@@ -60,25 +60,27 @@ def truth(
         mode: the mode of the batch, wherever the source names one.
         ask: what a call is worth that isn't one of the mode's predicates.
     """
-    if isinstance(condition, ast.Constant):
-        return bool(condition.value)
-    if isinstance(condition, ast.UnaryOp) and isinstance(condition.op, ast.Not):
-        inner = truth(condition.operand, mode, ask)
-        return None if inner is None else not inner
-    if isinstance(condition, ast.BoolOp):
-        parts = [truth(part, mode, ask) for part in condition.values]
-        decisive = isinstance(condition.op, ast.Or)
-        if decisive in parts:
-            return decisive
-        return None if None in parts else not decisive
-    if isinstance(condition, ast.Compare):
-        return _compared(condition, mode)
-    if isinstance(condition, ast.Call):
-        if isinstance(condition.func, ast.Attribute) and condition.func.attr in _PREDICATES:
-            true, open_ = _PREDICATES[condition.func.attr]
-            return None if mode in open_ or not is_mode(condition.func.value) else mode in true
-        return ask(condition)
-    return None
+    match condition:
+        case ast.Constant(value=value):
+            worth = bool(value)
+        case ast.UnaryOp(op=ast.Not(), operand=operand):
+            inner = truth(operand, mode, ask)
+            worth = None if inner is None else not inner
+        case ast.BoolOp(op=operator, values=values):
+            parts = [truth(part, mode, ask) for part in values]
+            decisive = isinstance(operator, ast.Or)
+            open_ = None if None in parts else not decisive
+            worth = decisive if decisive in parts else open_
+        case ast.Compare(left=left, ops=[operator], comparators=[right]) if is_mode(left):
+            worth = _compared(operator, right, mode)
+        case ast.Call(func=ast.Attribute(value=of, attr=name)) if name in _PREDICATES and is_mode(of):
+            true, unsettled = _PREDICATES[name]
+            worth = None if mode in unsettled else mode in true
+        case ast.Call():
+            worth = ask(condition)
+        case _:
+            worth = None
+    return worth
 
 
 def is_mode(expression: ast.expr) -> bool:
@@ -88,25 +90,16 @@ def is_mode(expression: ast.expr) -> bool:
     return isinstance(expression, ast.Attribute) and expression.attr in _MODE_NAMES
 
 
-def _compared(condition: ast.Compare, mode: ForwardMode) -> bool | None:
-    if len(condition.ops) != 1 or not is_mode(condition.left):
+def _compared(operator: ast.cmpop, right: ast.expr, mode: ForwardMode) -> bool | None:
+    """Return what comparing ``mode`` with one mode, or with a collection of them, is worth."""
+    if isinstance(right, ast.Tuple | ast.List | ast.Set):
+        listed, fitting = right.elts, (ast.In, ast.NotIn)
+    else:
+        listed, fitting = [right], (ast.Eq, ast.Is, ast.NotEq, ast.IsNot)
+    values = [_mode_named(one) for one in listed]
+    if _UNSEEN in values or not isinstance(operator, fitting):
         return None
-    listed = condition.comparators[0]
-    several = isinstance(listed, ast.Tuple | ast.List | ast.Set)
-    values = [_mode_named(one) for one in (listed.elts if isinstance(listed, ast.Tuple | ast.List | ast.Set) else [listed])]
-    if _UNSEEN in values:
-        return None
-    match condition.ops[0]:
-        case ast.Eq() | ast.Is() if not several:
-            return values[0] is mode
-        case ast.NotEq() | ast.IsNot() if not several:
-            return values[0] is not mode
-        case ast.In() if several:
-            return mode in values
-        case ast.NotIn() if several:
-            return mode not in values
-        case _:
-            return None
+    return (mode in values) is isinstance(operator, ast.Eq | ast.Is | ast.In)
 
 
 def _mode_named(expression: ast.expr) -> object:

@@ -3,57 +3,57 @@
 from __future__ import annotations
 
 import ast
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from sglang_fence.audit.static.calls import Step, called
 from sglang_fence.audit.static.modes import truth
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from sglang_fence.audit.static.classes import ClassInfo, Function
+    from sglang_fence.audit.static.classes import ClassInfo
     from sglang_fence.contract import ForwardMode
 
 _DEEPEST = 4
 """How many predicates may ask one another."""
 
 
+@dataclass(frozen=True, slots=True)
 class Path:
-    """The live part of a function.
+    """The live part of one function."""
 
-    Args:
-        cls: the class of the object that runs it; predicates that it defines are looked into.
-        mode: the batch's mode.
-        depth: of predicates that are being looked into.
-    """
+    cls: ClassInfo
+    """Of the object that runs it; predicates that it defines are looked into."""
+    mode: ForwardMode
+    step: Step
+    """The function, and the class that defines it."""
+    depth: int = 0
+    """Of predicates that are being looked into."""
 
-    def __init__(self, cls: ClassInfo, mode: ForwardMode, depth: int = 0) -> None:
-        self._cls = cls
-        self._mode = mode
-        self._depth = depth
-
-    def nodes(self, function: Function) -> Iterator[ast.AST]:
+    def nodes(self) -> Iterator[ast.AST]:
         """Each live node, outer ones first; functions defined inside count as called."""
-        for statement in self.statements(function.body):
+        for statement in self.statements():
             yield from self._inside(statement)
 
-    def returned(self, function: Function) -> list[ast.expr]:
+    def returned(self) -> list[ast.expr]:
         """Each live expression that is returned, conditional ones taken apart."""
         return [
             one
-            for statement in self.statements(function.body)
+            for statement in self.statements()
             if isinstance(statement, ast.Return) and statement.value is not None
             for one in self._alternatives(statement.value)
         ]
 
-    def statements(self, body: list[ast.stmt]) -> list[ast.stmt]:
+    def statements(self) -> list[ast.stmt]:
         """Live statements, flat: of compound ones the header, then what is in them."""
         found: list[ast.stmt] = []
-        self._collect(body, found)
+        self._collect(self.step.function.body, found)
         return found
 
     def truth(self, condition: ast.expr) -> bool | None:
         """Return what a condition is worth here."""
-        return truth(condition, self._mode, self._asked)
+        return truth(condition, self.mode, self._asked)
 
     def _collect(self, body: list[ast.stmt], found: list[ast.stmt]) -> bool:
         """Add live statements, and return whether none behind ``body`` is live."""
@@ -99,14 +99,11 @@ class Path:
 
     def _asked(self, call: ast.Call) -> bool | None:
         """Return what a predicate of the class is worth, if all that it can return is worth the same."""
-        if not isinstance(call.func, ast.Attribute) or self._depth == _DEEPEST:
+        found = called(self.cls, self.step, call) or called(self.cls, self.step, call.func)
+        if found is None or self.depth == _DEEPEST:
             return None
-        owner = call.func.value
-        found = self._cls.find(call.func.attr) if isinstance(owner, ast.Name) and owner.id == "self" else None
-        if found is None:
-            return None
-        deeper = Path(self._cls, self._mode, self._depth + 1)
-        worths = {deeper.truth(one) for one in deeper.returned(found[1])}
+        deeper = Path(self.cls, self.mode, found, self.depth + 1)
+        worths = {deeper.truth(one) for one in deeper.returned()}
         return worths.pop() if len(worths) == 1 else None
 
 

@@ -35,15 +35,14 @@ class Read:
 
 
 def reads(cls: ClassInfo, hook: str, mode: ForwardMode) -> tuple[Read, ...]:
-    """Return the reads that an object of ``cls`` does in ``hook``, in order of place; none where it has no such hook."""
+    """Return the reads that an object of ``cls`` does in ``hook``, in order of place; none where there is no such hook."""
     start = cls.find(hook)
     if start is None:
         return ()
-    path = Path(cls, mode)
     own_names = shared_attributes(cls)
     handles: set[ast.AST] = set()
     found: set[Read] = set()
-    for step, node in reached(cls, Step(*start), path.nodes):
+    for step, node in reached(cls, Step(*start), lambda step: Path(cls, mode, step).nodes()):
         if not isinstance(node, ast.Attribute):
             continue
         if node.attr in NOT_A_READ:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _HOOK = re.compile(rb"\bdef\s+(?:shared_read_ends|init_forward_metadata\w*)\b")
 _CLASS = re.compile(rb"^[ \t]*class[ \t]+(\w+)[ \t]*(?:\[[^\]]*\])?\(([^)]*)\)", re.MULTILINE)
-_ALIAS = re.compile(rb"\b(\w+)[ \t]+as[ \t]+(\w+)")
+_ALIAS = re.compile(rb"(\w+) as (\w+)")
 _CALLED = re.compile(rb"\.(" + b"|".join(name.encode() for one in RENAMED for name in one.names) + rb")\b(?!\s*=[^=])")
 
 
@@ -89,23 +89,26 @@ def _relevant(target: Target, found: Sources) -> list[Path]:
                 pending.append(name)
             for base in bases:
                 heirs[base].append((name, path))
+    return sorted(chosen | _descendants(pending, heirs))
+
+
+def _descendants(pending: list[bytes], heirs: dict[bytes, list[tuple[bytes, Path]]]) -> set[Path]:
+    """Return the files of all classes below those named in ``pending``, by the names of their bases."""
+    chosen: set[Path] = set()
     seen: set[bytes] = set()
     while pending:
         base = pending.pop()
-        if base in seen:
-            continue
-        seen.add(base)
-        for name, path in heirs[base]:
-            chosen.add(path)
-            pending.append(name)
-    return sorted(chosen)
+        if base not in seen:
+            seen.add(base)
+            chosen.update(path for _, path in heirs[base])
+            pending.extend(name for name, _ in heirs[base])
+    return chosen
 
 
 def _class_lines(text: bytes) -> Iterator[tuple[bytes, list[bytes]]]:
     """Each class with the last part of each base's name, under the name that it was imported by too."""
-    aliases: dict[bytes, bytes] | None = None
-    for name, listed in _CLASS.findall(text):
-        if aliases is None:
-            aliases = {alias: original for original, alias in _ALIAS.findall(text)}
+    lines = _CLASS.findall(text)
+    aliases = {alias: original for original, alias in _ALIAS.findall(text)} if lines else {}
+    for name, listed in lines:
         bases = [base.split(b"[")[0].split(b".")[-1].strip() for base in listed.split(b",")]
         yield name, [one for base in bases for one in (base, aliases.get(base)) if one]

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
+import re
 from typing import TYPE_CHECKING
 
+from sglang_fence.audit.static.children import Children, named_as_backend
 from sglang_fence.audit.static.classes import ClassInfo, Imported, ModuleInfo, linearised
 from sglang_fence.audit.static.sources import Sources, Unreadable, parse
 from sglang_fence.audit.static.target import installed_file
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
 
     from sglang_fence.audit.static.target import Target
 
+_SOUNDS_RIGHT = re.compile("Backend|Attention|Attn")
 _LONGEST_CHAIN = 8
 """Modules that a name may be imported through."""
 
@@ -41,7 +44,7 @@ class World:
         parsed = [module for module in self._modules.values() if module is not None]
         self.backends = tuple(cls for module in parsed for cls in module.classes.values() if self.is_backend(cls))
         """Classes of the target that implement the contract, its base too."""
-        self.backend_names = frozenset(cls.name for cls in self.backends) | {ROOT_NAME}
+        self.children = Children(frozenset(cls.name for cls in self.backends), self._is_outside)
 
     def root(self, cls: ClassInfo) -> ClassInfo | None:
         """Return the contract's base class above ``cls``, or itself; None where its source isn't found."""
@@ -51,7 +54,7 @@ class World:
 
     def is_backend(self, cls: ClassInfo) -> bool:
         """Whether ``cls`` implements the contract: it is, or descends from, the contract's base."""
-        return self.root(cls) is not None or any(_named_as_root(base) for base in cls.missing_bases)
+        return self.root(cls) is not None or any(_is_backends_name(base) for base in cls.missing_bases)
 
     def contract_names(self, cls: ClassInfo) -> frozenset[str]:
         """Return the names that the contract of this very tree has; of 0.5.23 where its base isn't found."""
@@ -77,6 +80,11 @@ class World:
     def subclasses(self, cls: ClassInfo) -> Iterator[ClassInfo]:
         """Backends of the target that descend from ``cls``, itself left out."""
         return (one for one in self.backends if one is not cls and cls in one.mro)
+
+    def _is_outside(self, module: str) -> bool:
+        top = module.partition(".")[0]
+        root = self.target.root
+        return bool(top) and top not in root.parts and not (root / top).exists() and not (root / f"{top}.py").exists()
 
     def _symbol(self, module: ModuleInfo, name: str, chain: int) -> ClassInfo | None:
         if name in module.classes:
@@ -109,9 +117,11 @@ class World:
             for path in self._by_file_name.get(f"{ending[-1]}.py", ()):
                 if path.with_suffix("").parts[-kept:] == tuple(ending):
                     yield path
-        installed = installed_file(imported.module)
-        if installed is not None:
-            yield installed
+        # Most bases, such as a framework's modules, can't bring hooks: only what sounds like a backend is looked up.
+        if _SOUNDS_RIGHT.search(imported.symbol or ""):
+            installed = installed_file(imported.module)
+            if installed is not None:
+                yield installed
 
     def _module(self, path: Path) -> ModuleInfo | None:
         if path not in self._modules:
@@ -143,12 +153,12 @@ def _defines_contract(cls: ClassInfo) -> bool:
     """Whether a class brings the hooks itself under the base's name, or the whole contract under any other."""
     if cls.name == ROOT_NAME:
         return DECLARATION in cls.methods or OUT_GRAPH in cls.methods
-    alone = len(cls.mro) == 1 and not any(_named_as_root(base) for base in cls.missing_bases)
+    alone = len(cls.mro) == 1 and not any(_is_backends_name(base) for base in cls.missing_bases)
     return alone and DECLARATION in cls.methods and OUT_GRAPH in cls.methods
 
 
-def _named_as_root(base: str) -> bool:
-    return base.split(".")[-1].endswith(("AttentionBackend", "AttnBackend"))
+def _is_backends_name(base: str) -> bool:
+    return named_as_backend(base.rpartition(".")[2])
 
 
 def _as_files(folder: Path, parts: list[str]) -> tuple[Path, ...]:

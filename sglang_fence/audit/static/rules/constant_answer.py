@@ -44,7 +44,9 @@ class ConstantAnswer:
             for mode, ends in seen.items()
         )
         judged = (
-            f"later than that in {', '.join(mode.name for mode in late)}" if late else "different in each mode, none later"
+            f"later than that in {', '.join(mode.name for mode in late)}"
+            if late
+            else "different in each mode, none later"
         )
         yield Finding(
             rule=self.name,

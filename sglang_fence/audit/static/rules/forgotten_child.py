@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sglang_fence.audit.static.children import children, own_children
 from sglang_fence.audit.static.finding import Confidence, Finding, Severity
 from sglang_fence.audit.static.rules.wrapper_inherits import asked_children
 from sglang_fence.audit.static.vocabulary import DECLARATION
@@ -24,9 +23,9 @@ class ForgottenChild:
     def check(self, world: World, cls: ClassInfo) -> Iterator[Finding]:
         """See the module."""
         found = cls.find(DECLARATION)
-        if found is None or not (DECLARATION in cls.methods or own_children(world, cls)):
+        if found is None or not (DECLARATION in cls.methods or world.children.new(cls)):
             return
-        held = children(world, cls)
+        held = world.children.of(cls)
         asked = asked_children(cls, held, found)
         covered = frozenset[str]().union(*(held[one].sources for one in asked))
         forgotten = [name for name, child in held.items() if not child.sources <= covered]

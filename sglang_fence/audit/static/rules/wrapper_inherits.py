@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from sglang_fence.audit.static.answers import answers
 from sglang_fence.audit.static.calls import Step, reached
-from sglang_fence.audit.static.children import children, own_children
 from sglang_fence.audit.static.classes import self_attribute
 from sglang_fence.audit.static.finding import Confidence, Finding
 from sglang_fence.audit.static.modes import MODES
@@ -30,9 +29,9 @@ class WrapperInherits:
 
     def check(self, world: World, cls: ClassInfo) -> Iterator[Finding]:
         """See the module."""
-        if not own_children(world, cls):
+        if not world.children.new(cls):
             return
-        held = children(world, cls)
+        held = world.children.of(cls)
         for name, hook in HOOKS.items():
             if name == DECLARATION or _is_overridden_by_a_leaf(world, name):
                 yield from self._unasked(world, cls, held, name, hook)
@@ -56,9 +55,7 @@ class WrapperInherits:
         does = f"answers {name} itself" if own else f"inherits {whose}"
         attributes = ", ".join(f"self.{one}" for one in held)
         also = tuple(
-            one.name
-            for one in world.subclasses(cls)
-            if not _passes_on(world, one, children(world, one), name, hook)
+            one.name for one in world.subclasses(cls) if not _passes_on(world, one, world.children.of(one), name, hook)
         )
         yield Finding(
             rule=self.name,
@@ -78,7 +75,7 @@ class WrapperInherits:
 
 def asked_children(cls: ClassInfo, held: dict[str, Child], found: tuple[ClassInfo, Function]) -> frozenset[str]:
     """Return the attributes of ``held`` that a method of ``cls`` uses, by itself or in what it calls."""
-    nodes = reached(cls, Step(*found), ast.walk)
+    nodes = reached(cls, Step(*found), lambda step: ast.walk(step.function))
     return frozenset(name for _, node in nodes if (name := self_attribute(node)) in held)
 
 
@@ -98,13 +95,13 @@ def _passes_on(world: World, cls: ClassInfo, held: dict[str, Child], name: str, 
 def _is_overridden_by_a_leaf(world: World, name: str) -> bool:
     """Whether there is anything to pass the hook on to."""
     return any(
-        name in cls.methods and cls is not world.root(cls) and not children(world, cls) for cls in world.backends
+        name in cls.methods and cls is not world.root(cls) and not world.children.of(cls) for cls in world.backends
     )
 
 
 def _is_coarse(cls: ClassInfo) -> bool:
     """Whether a class declares UNKNOWN for every mode: sound, whatever the children say."""
-    return all(answers(cls, mode) == {SharedReadEnds.UNKNOWN} for mode in MODES)
+    return all(set(answers(cls, mode)) <= {SharedReadEnds.UNKNOWN} for mode in MODES)
 
 
 def _is_loud(function: Function) -> bool:
