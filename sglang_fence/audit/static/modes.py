@@ -60,6 +60,7 @@ def truth(
         mode: the mode of the batch, wherever the source names one.
         ask: what a call is worth that isn't one of the mode's predicates.
     """
+    worth: bool | None
     match condition:
         case ast.Constant(value=value):
             worth = bool(value)
@@ -92,6 +93,7 @@ def is_mode(expression: ast.expr) -> bool:
 
 def _compared(operator: ast.cmpop, right: ast.expr, mode: ForwardMode) -> bool | None:
     """Return what comparing ``mode`` with one mode, or with a collection of them, is worth."""
+    fitting: tuple[type[ast.cmpop], ...]
     if isinstance(right, ast.Tuple | ast.List | ast.Set):
         listed, fitting = right.elts, (ast.In, ast.NotIn)
     else:

@@ -35,7 +35,7 @@ class Read:
 
 
 def reads(cls: ClassInfo, hook: str, mode: ForwardMode) -> tuple[Read, ...]:
-    """Return the reads that an object of ``cls`` does in ``hook``, in order of place; none where there is no such hook."""
+    """Return the reads that an object of ``cls`` does in ``hook``, in order of place; none where it has no hook."""
     start = cls.find(hook)
     if start is None:
         return ()

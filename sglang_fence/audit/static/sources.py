@@ -71,7 +71,7 @@ def read_sources(target: Target) -> Sources:
 def _relevant(target: Target, found: Sources) -> list[Path]:
     """Return the files to parse, in order; note uses of renamed hooks, and files that can't even be read."""
     chosen: set[Path] = set()
-    heirs: dict[bytes, list[tuple[bytes, Path]]] = defaultdict(list)
+    heirs: dict[bytes, list[tuple[bytes, Path | None]]] = defaultdict(list)  # no path: the same class, renamed
     pending = [ROOT_NAME.encode()]
     for path in target.files:
         try:
@@ -84,6 +84,8 @@ def _relevant(target: Target, found: Sources) -> list[Path]:
         hooked = _HOOK.search(text) is not None
         if hooked:
             chosen.add(path)
+        for original, alias in _ALIAS.findall(text):
+            heirs[original].append((alias, None))
         for name, bases in _class_lines(text):
             if hooked:
                 pending.append(name)
@@ -92,7 +94,7 @@ def _relevant(target: Target, found: Sources) -> list[Path]:
     return sorted(chosen | _descendants(pending, heirs))
 
 
-def _descendants(pending: list[bytes], heirs: dict[bytes, list[tuple[bytes, Path]]]) -> set[Path]:
+def _descendants(pending: list[bytes], heirs: dict[bytes, list[tuple[bytes, Path | None]]]) -> set[Path]:
     """Return the files of all classes below those named in ``pending``, by the names of their bases."""
     chosen: set[Path] = set()
     seen: set[bytes] = set()
@@ -100,15 +102,12 @@ def _descendants(pending: list[bytes], heirs: dict[bytes, list[tuple[bytes, Path
         base = pending.pop()
         if base not in seen:
             seen.add(base)
-            chosen.update(path for _, path in heirs[base])
+            chosen.update(path for _, path in heirs[base] if path is not None)
             pending.extend(name for name, _ in heirs[base])
     return chosen
 
 
 def _class_lines(text: bytes) -> Iterator[tuple[bytes, list[bytes]]]:
-    """Each class with the last part of each base's name, under the name that it was imported by too."""
-    lines = _CLASS.findall(text)
-    aliases = {alias: original for original, alias in _ALIAS.findall(text)} if lines else {}
-    for name, listed in lines:
-        bases = [base.split(b"[")[0].split(b".")[-1].strip() for base in listed.split(b",")]
-        yield name, [one for base in bases for one in (base, aliases.get(base)) if one]
+    """Each class with the last part of each base's name."""
+    for name, listed in _CLASS.findall(text):
+        yield name, [base.partition(b"[")[0].rpartition(b".")[2].strip() for base in listed.split(b",")]
