@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _HOOK = re.compile(rb"\bdef\s+(?:shared_read_ends|init_forward_metadata\w*)\b")
 _CLASS = re.compile(rb"^[ \t]*class[ \t]+(\w+)[ \t]*(?:\[[^\]]*\])?\(([^)]*)\)", re.MULTILINE)
-_ALIAS = re.compile(rb"(\w+) as (\w+)")
+_ALIAS = re.compile(rb"\b([A-Z]\w*) as (\w+)")
 _CALLED = re.compile(rb"\.(" + b"|".join(name.encode() for one in RENAMED for name in one.names) + rb")\b(?!\s*=[^=])")
 
 

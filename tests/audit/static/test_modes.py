@@ -33,8 +33,8 @@ def worth(condition: str, mode: ForwardMode) -> bool | None:
     return truth(ast.parse(condition, mode="eval").body, mode, lambda _: None)
 
 
-@given(conditions, st.sampled_from(MODES), st.booleans())
-def test_it_is_what_python_says_or_not_known(condition: str, mode: ForwardMode, unseen: bool) -> None:
+@given(condition=conditions, mode=st.sampled_from(MODES), unseen=st.booleans())
+def test_it_is_what_python_says_or_not_known(condition: str, mode: ForwardMode, *, unseen: bool) -> None:
     said = worth(condition, mode)
     scope = {"mode": mode, "ForwardMode": ForwardMode, "unseen": unseen}
     expected = bool(eval(condition, scope))  # noqa: S307 - the condition was put together above

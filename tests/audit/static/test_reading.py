@@ -37,7 +37,9 @@ def test_a_base_is_found_by_how_it_was_imported(source: str, tmp_path: Path) -> 
 
 
 def test_a_class_of_the_same_name_that_is_no_backend_is_left_alone(tmp_path: Path) -> None:
-    report = audit(tmp_path, other=f"class AttentionBackend:\n    def run(self): ...\nclass Leaf(AttentionBackend):\n{OLD}")
+    report = audit(
+        tmp_path, other=f"class AttentionBackend:\n    def run(self): ...\nclass Leaf(AttentionBackend):\n{OLD}"
+    )
     assert "Leaf" not in report.classes
 
 
@@ -66,7 +68,7 @@ def test_an_installed_package_is_found_by_its_name(tmp_path: Path, monkeypatch: 
     ],
 )
 @pytest.mark.parametrize("above", [True, False])
-def test_a_comment_names_the_rule_to_ignore(comment: str, ignored: bool, above: bool, tmp_path: Path) -> None:
+def test_a_comment_names_the_rule_to_ignore(comment: str, *, ignored: bool, above: bool, tmp_path: Path) -> None:
     method = f"    {comment}\n{OLD}" if above else f"{OLD}  {comment}"
     report = audit(tmp_path, leaf=f"class Leaf(AttentionBackend):\n{method}")
     assert (len(report.findings), len(report.ignored)) == ((0, 1) if ignored else (1, 0))

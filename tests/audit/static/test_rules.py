@@ -92,7 +92,7 @@ def test_a_read_in_the_graph_behind_pre_replay(hook: str, tmp_path: Path) -> Non
         "pass",
         f"if batch.forward_mode.is_decode(): {READS}",
         f"if batch.mode in (ForwardMode.DECODE, ForwardMode.TARGET_VERIFY): {READS}",
-        f"if not self.snapshots(batch): {READS}\n    def snapshots(self, batch): return batch.mode is ForwardMode.EXTEND",
+        f"if not self.ready(batch): {READS}\n    def ready(self, batch): return batch.mode is ForwardMode.EXTEND",
         f"if batch.forward_mode.is_extend(): return\n        {READS}",
         "self.columns = self.req_to_token.shape[1]",
         "self.req_to_token = batch",
@@ -145,9 +145,7 @@ class Leaf(AttentionBackend):
         ("UNKNOWN", READS, READS, None),
     ],
 )
-def test_one_answer_for_every_mode(
-    end: str, out: str, layer: str, severity: Severity | None, tmp_path: Path
-) -> None:
+def test_one_answer_for_every_mode(end: str, out: str, layer: str, severity: Severity | None, tmp_path: Path) -> None:
     report = audit(tmp_path, leaf=CONSTANT.format(end=end, out=out, layer=layer))
     found = by_rule(report, "constant-answer")
     assert [one.severity for one in found] == ([] if severity is None else [severity])

@@ -58,6 +58,8 @@ def test_each_finding_is_judged_in_the_documentation() -> None:
         pytest.skip(f"SGLANG_FENCE_TEST_WHEELS and SGLANG_FENCE_TEST_ENVS name no SGLang {JUDGED}")
     report = audit_statically(str(released()[JUDGED]))
     found = {f"{one.path.name}:{one.line} {one.rule} {one.class_name} {one.severity}" for one in report.findings}
-    rows = re.findall(r"^\| `([\w./]+:\d+)` \| `([\w-]+)` \| `(\w+)`[^|]* \| (\w+) \|", DOCUMENT.read_text("utf-8"), re.M)
+    rows = re.findall(
+        r"^\| `([\w./]+:\d+)` \| `([\w-]+)` \| `(\w+)`[^|]* \| (\w+) \|", DOCUMENT.read_text("utf-8"), re.MULTILINE
+    )
     assert found == {f"{place.rpartition('/')[2]} {rule} {name} {severity}" for place, rule, name, severity in rows}
     assert len(rows) == len(report.findings)

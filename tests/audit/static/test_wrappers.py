@@ -67,9 +67,7 @@ def test_a_hook_that_no_leaf_overrides_need_not_be_passed_on(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(("end", "found"), [("UNKNOWN", False), ("PRE_REPLAY", True)])
-def test_an_answer_of_the_wrappers_own_is_sound_only_if_it_is_unknown(
-    end: str, found: bool, tmp_path: Path
-) -> None:
+def test_an_answer_of_the_wrappers_own_is_sound_only_if_it_is_unknown(end: str, *, found: bool, tmp_path: Path) -> None:
     own = f"""
     def shared_read_ends(self, fm):
         return SharedReadEnds.{end}
@@ -141,7 +139,7 @@ def test_a_list_of_the_same_children_is_no_further_child(tmp_path: Path) -> None
 
 def test_our_own_tree_has_no_finding() -> None:
     report = audit_statically(str(OURS))
-    assert report.findings == report.ignored == report.unreadable == ()
+    assert not [*report.findings, *report.ignored, *report.unreadable]
     assert {"HybridLinearAttnBackend", "MiniMaxHybridAttnBackend", "StagedAttnBackend"} <= set(report.classes)
 
 
