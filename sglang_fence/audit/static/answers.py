@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
-from sglang_fence.audit.static.calls import Step, called
+from sglang_fence.audit.static.calls import Step, callee
 from sglang_fence.audit.static.paths import Path
 from sglang_fence.audit.static.vocabulary import DECLARATION
 from sglang_fence.contract import ForwardMode, SharedReadEnds
@@ -29,7 +29,7 @@ def _returned(cls: ClassInfo, step: Step, mode: ForwardMode, depth: int) -> set[
     found: set[SharedReadEnds | None] = set()
     for expression in Path(cls, mode, step).returned():
         named = _named(expression)
-        following = called(cls, step, expression) if isinstance(expression, ast.Call) else None
+        following = callee(cls, step, expression) if isinstance(expression, ast.Call) else None
         if named is not None:
             found.add(named)
         elif following is not None and depth < _DEEPEST:

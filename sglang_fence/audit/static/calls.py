@@ -63,6 +63,11 @@ def called(cls: ClassInfo, step: Step, node: ast.AST) -> Step | None:
     return None if found is None else Step(*found)
 
 
+def callee(cls: ClassInfo, step: Step, call: ast.Call) -> Step | None:
+    """Return the function that ``call`` calls: a method of ``self`` is named by the call's own ``func``."""
+    return called(cls, step, call) or called(cls, step, call.func)
+
+
 def is_super(node: ast.expr) -> bool:
     """Whether a node is ``super()``."""
     return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "super"

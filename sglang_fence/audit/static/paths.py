@@ -6,7 +6,7 @@ import ast
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from sglang_fence.audit.static.calls import Step, called
+from sglang_fence.audit.static.calls import Step, callee
 from sglang_fence.audit.static.modes import truth
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ class Path:
 
     def _asked(self, call: ast.Call) -> bool | None:
         """Return what a predicate of the class is worth, if all that it can return is worth the same."""
-        found = called(self.cls, self.step, call) or called(self.cls, self.step, call.func)
+        found = callee(self.cls, self.step, call)
         if found is None or self.depth == _DEEPEST:
             return None
         deeper = Path(self.cls, self.mode, found, self.depth + 1)

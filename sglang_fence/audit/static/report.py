@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from sglang_fence.audit.static.sources import Unreadable
+    from sglang_fence.audit.static.target import Target
 
 _IGNORE = re.compile(r"#\s*sglang-fence:\s*ignore\[([\w\s,-]+)\]")
 
@@ -73,9 +74,8 @@ def audit_statically(name: str) -> StaticReport:
     target = find_target(name)
     sources = read_sources(target)
     world = World(target, sources)
-    if not world.backends and not sources.unreadable:
-        msg = f"{name}: none of its {len(target.files)} Python files has an attention backend; name a tree that has one"
-        raise ConfigError(msg)
+    if not world.backends:
+        raise _nothing_to_audit(target, sources.unreadable)
     found = [finding for cls in world.backends for rule in RULES for finding in rule.check(world, cls)]
     found.sort(key=lambda one: (one.path, one.line, one.rule))
     ignored = [one for one in found if _is_ignored(one)]
@@ -91,9 +91,18 @@ def audit_statically(name: str) -> StaticReport:
     )
 
 
+def _nothing_to_audit(target: Target, unreadable: list[Unreadable]) -> ConfigError:
+    if unreadable:
+        first = unreadable[0]
+        what = f"{len(unreadable)} of its files can't be read, the first at {first.path}:{first.line} ({first.problem})"
+        return ConfigError(f"{target.name}: no attention backend is left to audit: {what}; mend them")
+    what = f"none of its {len(target.files)} Python files has an attention backend"
+    return ConfigError(f"{target.name}: {what}; name a tree that has one")
+
+
 def _is_ignored(finding: Finding) -> bool:
     """Whether the line of a finding, or a comment line right above it, names its rule in an ``ignore`` comment."""
-    lines = finding.path.read_text(encoding="utf-8", errors="replace").splitlines()
+    lines = finding.path.read_text(encoding="utf-8", errors="replace").split("\n")
     above = lines[finding.line - 2].strip() if finding.line > 1 else ""
     for line in (lines[finding.line - 1], above if above.startswith("#") else ""):
         comment = _IGNORE.search(line)

@@ -11,7 +11,7 @@ import pytest
 from sglang_fence.audit.static.report import audit_statically
 from sglang_fence.cli import main
 from sglang_fence.errors import ConfigError
-from tests.audit.static.trees import audit, write_tree
+from tests.audit.static.trees import BASE, audit, write_tree
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -58,6 +58,22 @@ def test_an_installed_package_is_found_by_its_name(tmp_path: Path, monkeypatch: 
         assert [one.path for one in audit_statically(name).findings] == [package / "leaf.py"]
 
 
+def test_a_base_outside_the_target_is_read_where_it_is_installed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    installed, own = tmp_path / "installed", tmp_path / "own"
+    installed.mkdir()
+    own.mkdir()
+    older = write_tree(
+        installed, base=BASE.replace("_snapshot_prefill", "prepare_prefill").replace("_reads(", "_read_snapshot(")
+    )
+    (own / "leaf.py").write_text(f"from backends.base import AttentionBackend\nclass Leaf(AttentionBackend):\n{OLD}")
+    monkeypatch.syspath_prepend(installed)
+    report = audit_statically(str(own))
+    assert (report.classes, report.findings) == (("Leaf",), ())
+    assert "prepare_prefill_shared_read_snapshot" in (older / "base.py").read_text()
+
+
 @pytest.mark.parametrize(
     ("comment", "ignored"),
     [
@@ -101,7 +117,9 @@ def test_warnings_end_with_status_0(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert command(monkeypatch, write_tree(tmp_path, leaf=source)) == 0
 
 
-@pytest.mark.parametrize("name", ["no/such/path", "no_such_package_anywhere", "", "empty", "text.txt", "plain.py"])
+@pytest.mark.parametrize(
+    "name", ["no/such/path", "no_such_package_anywhere", "", "empty", "text.txt", "plain.py", "broken.py"]
+)
 def test_bad_targets_are_one_line(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -109,6 +127,7 @@ def test_bad_targets_are_one_line(
     (tmp_path / "empty").mkdir()
     (tmp_path / "text.txt").touch()
     (tmp_path / "plain.py").write_text("class AttentionBackend: ...")
+    (tmp_path / "broken.py").write_text("class Leaf(AttentionBackend: ...\ndef shared_read_ends(): ...")
     if name:
         with pytest.raises(ConfigError):
             audit_statically(name)

@@ -104,6 +104,30 @@ def test_no_read_in_that_mode(hook: str, tmp_path: Path) -> None:
     assert audit(tmp_path, leaf=source).findings == ()
 
 
+@pytest.mark.parametrize(
+    "declaration",
+    ["helper(fm)", "super().shared_read_ends(fm)", "self.declared(fm)", "Middle.shared_read_ends(self, fm)"],
+)
+def test_a_declaration_is_followed_to_where_it_is_made(declaration: str, tmp_path: Path) -> None:
+    source = f"""
+class Middle(AttentionBackend):
+    def shared_read_ends(self, fm):
+        return helper(fm)
+class Leaf(Middle):
+    def shared_read_ends(self, fm):
+        return {declaration}
+    def declared(self, fm):
+        return helper(fm)
+    def init_forward_metadata_in_graph(self, batch):
+        {READS}
+def helper(fm):
+    return SharedReadEnds.PRE_REPLAY if fm is ForwardMode.EXTEND else SharedReadEnds.UNKNOWN
+"""
+    (found,) = audit(tmp_path, leaf=source).findings
+    assert found.confidence is Confidence.HIGH
+    assert "PRE_REPLAY for EXTEND" in found.sentence
+
+
 def test_a_declaration_that_may_be_another_is_less_sure(tmp_path: Path) -> None:
     source = PRE_REPLAY.replace("if fm ==", "if self.ready and fm ==")
     source += f"    def init_forward_metadata_in_graph(self, batch):\n        {READS}\n"

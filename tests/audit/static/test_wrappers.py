@@ -56,6 +56,13 @@ def test_an_inherited_declaration_is_an_error_and_an_inherited_snapshot_a_warnin
     assert snapshot.severity is Severity.WARNING
 
 
+def test_a_snapshot_is_not_passed_on_by_passing_on_the_declaration(tmp_path: Path) -> None:
+    source = without_methods(WRAPPER + DELEGATES, "Wrapper", {"_snapshot_prefill_shared_reads"})
+    report = audit(tmp_path, wrapper=source)
+    assert silent(report, "shared_read_ends") == set()
+    assert silent(report, "_snapshot_prefill_shared_reads") == {"Wrapper"}
+
+
 def test_each_metadata_hook_has_to_be_passed_on(tmp_path: Path) -> None:
     source = without_methods(WRAPPER + DELEGATES, "Wrapper", {"init_forward_metadata_in_graph"})
     assert silent(audit(tmp_path, wrapper=source), "init_forward_metadata_in_graph") == {"Wrapper"}
@@ -117,24 +124,28 @@ def test_a_child_that_the_declaration_never_asks(tmp_path: Path) -> None:
     assert "never from self.rest" in found.sentence
 
 
+BY_LAYER = """
+class Wrapper(AttentionBackend):
+    def __init__(self, full: AttentionBackend, linear: AttentionBackend):
+        self.full = full
+        self.linear = linear
+        self.all = [full, linear]
+    def shared_read_ends(self, fm):
+        return SharedReadEnds.max_of(child.shared_read_ends(fm) for child in self.all)
+class Narrow(Wrapper):
+    def __init__(self, full: AttentionBackend, conv: AttentionBackend):
+        super().__init__(full, conv)
+        self.conv = conv
+"""
+
+
 def test_a_list_of_the_same_children_is_no_further_child(tmp_path: Path) -> None:
-    report = audit(
-        tmp_path,
-        wrapper="""
-        class Wrapper(AttentionBackend):
-            def __init__(self, full: AttentionBackend, linear: AttentionBackend):
-                self.full = full
-                self.linear = linear
-                self.all = [full, linear]
-            def shared_read_ends(self, fm):
-                return SharedReadEnds.max_of(child.shared_read_ends(fm) for child in self.all)
-        class Narrow(Wrapper):
-            def __init__(self, full: AttentionBackend, conv: AttentionBackend):
-                super().__init__(full, conv)
-                self.conv = conv
-        """,
-    )
-    assert report.findings == ()
+    assert audit(tmp_path, wrapper=BY_LAYER).findings == ()
+
+
+def test_a_subclass_that_names_a_child_anew_is_mended_with_its_base(tmp_path: Path) -> None:
+    (found,) = audit(tmp_path, wrapper=without_methods(BY_LAYER, "Wrapper", {"shared_read_ends"})).findings
+    assert (found.class_name, found.also) == ("Wrapper", ("Narrow",))
 
 
 def test_our_own_tree_has_no_finding() -> None:
