@@ -10,6 +10,7 @@ import typer
 
 from sglang_fence import __version__
 from sglang_fence.cli import (
+    audit_command,
     bench_command,
     check_command,
     dashboards_command,
@@ -33,6 +34,7 @@ app = typer.Typer(
 app.command("run")(run_command.run)
 app.command("check")(check_command.check)
 app.command("declarations")(declarations_command.show)
+app.command("audit")(audit_command.audit)
 app.command("top")(top_command.top)
 app.command("doctor")(doctor_command.doctor)
 app.command("nsys")(nsys_command.nsys)

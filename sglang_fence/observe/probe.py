@@ -12,13 +12,12 @@ Three attributes say what has to be called, so that a step pays for what is aske
 
 from __future__ import annotations
 
-from math import inf
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
 from sglang_fence.contract import FenceKind, SharedReadEnds
+from sglang_fence.observe.choosing import METER_EVERY, Choosing, meter_cost_ns
 from sglang_fence.observe.ledger import Health
-from sglang_fence.observe.ranging import Ranging
 from sglang_fence.observe.reading import DRAIN_LIMIT, Reader
 from sglang_fence.observe.record import FENCED, UNKNOWN_OR_EARLY, StepRecord
 from sglang_fence.observe.sampling import START_EVERY, Sampler, Sampling
@@ -38,11 +37,8 @@ if TYPE_CHECKING:
 IN_FLIGHT = 64
 """Records: steps launched whose device times aren't read yet. Overlap keeps two in flight; the rest is slack."""
 
-METER_EVERY = 17
-"""The probe takes its own cost on each so-many-th step, and counts it so many times: no common factor with timing."""
 
-
-class StepProbe(Ranging):
+class StepProbe(Choosing):
     """Writes down each step.
 
     Args:
@@ -90,7 +86,7 @@ class StepProbe(Ranging):
         self._full_next = False
         self._looks = live or self.timed or sampling.traces
         self._metered = False
-        self._meter_ns = _meter_cost()
+        self._meter_ns = meter_cost_ns()
         heard = bool(observers.range_started or observers.range_ended)
         self._ranges = self.on and (heard or live or sampling.traces)
 
@@ -236,7 +232,16 @@ class StepProbe(Ranging):
             hook(record)
         if self._ranges and fence in FENCED:
             self._tracer.last_fenced = record.step
-        self._end(record)
+        if record is self._light:  # over; _end() does the same, a call further down
+            observers = self.observers
+            told: Callable[[StepRecord], None] | None = None
+            try:
+                for told in observers.finishing:
+                    told(record)
+            except Exception as error:  # noqa: BLE001 - an observer must never end a step; it is counted and logged
+                observers.go_on_finishing(told, record, error)
+        else:
+            self._end(record)
         if began:
             self._meter("after_wait", began, perf_counter_ns())
 
@@ -276,60 +281,11 @@ class StepProbe(Ranging):
         for hook in self.observers.run_ended:
             hook()
 
-    def _plan(self, step: int) -> None:
-        """Decide which step to look at next, behind ``step``."""
-        sampling = self.sampling
-        if not self._looks:
-            self._due = inf
-        elif sampling.timing_every == 1 or sampling.traces:
-            self._due = step + 1
-        else:
-            self._due = self._sampler.next_due(step)
-
-    def _choose(self, step: int) -> StepRecord:
-        """Return the record for a step that is due: one of its own, if it is more than counted."""
-        self._plan(step)
-        times, sampling = self._times, self.sampling
-        traced = self._tracer.choose() if sampling.traces else None
-        every = sampling.timing_every
-        in_turn = times is not None and every > 0 and step % every == 0
-        if traced is None and not in_turn and not self._full_next and not self._wants_end_before(step + 1):
-            self.timing = False
-            return self._light
-        record = self._reader.take()
-        record.begin()
-        record.started_ns = self._now()
-        self.timing, self._full_next = True, False
-        if step != self._newest + 1:
-            self._since = step
-        self._newest = step
-        record.timed = in_turn
-        if times is not None:
-            record.weight = every if in_turn else 0
-            record.wants_start = traced is not None or (in_turn and self._sampler.starts(step))
-            if record.wants_start:
-                self._reader.renew_clock()
-        if traced is not None:
-            self._tracer.begin(record, step, traced=traced)
-        return record
-
-    def _wants_end_before(self, step: int) -> bool:
-        """Whether the gap before ``step`` is taken, and so where it begins."""
-        return self._times is not None and self._sampler.times(step) and self._sampler.starts(step)
-
-    def _wants_end(self, record: StepRecord) -> bool:
-        """Whether F is taken: of a timed step, and of the one before it, where its gap begins."""
-        return record.timed or self._wants_end_before(record.step + 1)
-
     def _end(self, record: StepRecord) -> None:
         """The step is enqueued whole, with its barrier: what is only counted is over; the rest waits for its times."""
         if record is self._light:
-            observers, hook = self.observers, None
-            try:
-                for hook in observers.finishing:
-                    hook(record)
-            except Exception as error:  # noqa: BLE001 - an observer must never end a step; it is counted and logged
-                observers.go_on_finishing(hook, record, error)
+            for finished in self.observers.step_finished:
+                finished(record)
             return
         if not record.timed:
             self._reader.finish(record)
@@ -339,12 +295,3 @@ class StepProbe(Ranging):
             self._due = record.step + 1
         self._reader.add(record)
         self.pending = self._reader.ready
-
-    def _meter(self, hook: str, began: int, ended: int) -> None:
-        self.health.cost_ns[hook] += METER_EVERY * max(0, ended - began - self._meter_ns)
-
-
-def _meter_cost() -> int:
-    """How long the meter's own clock takes, in ns: taken off."""
-    now = perf_counter_ns
-    return min(-(now() - now()) for _ in range(50))

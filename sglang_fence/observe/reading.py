@@ -12,11 +12,14 @@ from typing import TYPE_CHECKING
 
 from sglang_fence.contract import FenceKind
 from sglang_fence.observe.assembly import assemble
-from sglang_fence.observe.durations import Moments, settle
-from sglang_fence.observe.record import FENCED, NOT_YET, StepRecord
+from sglang_fence.observe.durations import settle
+from sglang_fence.observe.gathering import follow_gap, gather
+from sglang_fence.observe.record import StepRecord
 from sglang_fence.observe.timing import METADATA, QUICK, StepTimers
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from sglang_fence.observe.device_times import DeviceTimes
     from sglang_fence.observe.ledger import Health
     from sglang_fence.observe.marks import Mark
@@ -180,7 +183,7 @@ class Reader:
         return count
 
     def _finish_or_fail(self, record: StepRecord) -> bool:
-        """As :meth:`_finish_if_done`; a step that can't be read is over as well, without its device times."""
+        """As :meth:`_finish_if_done`; a step that can't be read is over, too, without its device times."""
         timers, times = record.timers, self.times
         try:
             if (
@@ -212,10 +215,7 @@ class Reader:
         return True
 
     def _finish_if_done(self, record: StepRecord) -> bool:
-        """Finish a step if all its device times are there.
-
-        One without times stays behind whatever is older on its stream.
-        """
+        """Finish a step if all its device times are there. One without stays behind what is older on its stream."""
         times, timers = self.times, record.timers
         if times is None or timers is None or not record.timed:
             self.finish(record)
@@ -230,9 +230,9 @@ class Reader:
             if found is None:
                 return False
             marks = found
-        moments = self._moments(record, timers, times)
+        moments = gather(record, timers, times)
         settle(record, moments, natural_gap=times.natural_gap_us, latency=times.offsets.launch_us)
-        self._follow_gap(record, moments, times)
+        follow_gap(record, moments, times)
         trace = assemble(record, moments, marks, times.clock) if record.traced else None
         self.finish(record)
         if trace is not None:
@@ -247,45 +247,6 @@ class Reader:
             return self._is_idle or self._last.get(record.forward) is not record
         return following.timers is None or following.timers.read_start(times.clock.read)
 
-    @staticmethod
-    def _moments(record: StepRecord, timers: StepTimers, times: DeviceTimes) -> Moments:
-        clock, offsets, released = times.clock, times.offsets, timers.released_us
-        if released is not None:
-            waits = timers.wait_us is None or timers.wait_us < released
-            released -= offsets.marker_copy_us if waits else offsets.marker_copy_busy_us
-        previous, following = record.previous, record.next
-        moments = Moments(
-            start=timers.start_us,
-            end=timers.end_us,
-            released=released,
-            metadata=timers.metadata_us,
-            wait=timers.wait_us,
-        )
-        if record.host_start_ns != NOT_YET:
-            moments.host_start = clock.on_timeline(record.host_start_ns)
-        if previous is not None and previous.timers is not None:
-            moments.previous_end = previous.timers.read_end(clock.read)
-            previous.is_written = True
-            moments.fenced = previous.fence in FENCED
-        if following is not None and following.timers is not None and following.host_start_ns != NOT_YET:
-            moments.next_start = following.timers.start_us
-            moments.next_host_start = clock.on_timeline(following.host_start_ns)
-        return moments
-
-    @staticmethod
-    def _follow_gap(record: StepRecord, moments: Moments, times: DeviceTimes) -> None:
-        """A gap is natural where the host launched before the forward stream ran empty, behind a fine fence."""
-        previous = record.previous
-        if (
-            record.gap_us is not None
-            and previous is not None
-            and previous.fence is FenceKind.FINE
-            and moments.host_start is not None
-            and moments.previous_end is not None
-            and moments.host_start < moments.previous_end
-        ):
-            times.observe_gap(record.gap_us)
-
     def _give_up(self, record: StepRecord, cause: str) -> None:
         if record.timed:
             self._health.unresolved[cause] += 1
@@ -293,7 +254,8 @@ class Reader:
 
     def finish(self, record: StepRecord) -> None:
         """Tell the observers that a step is over, and keep its record until no gap begins with it."""
-        observers, hook = self._observers, None
+        observers = self._observers
+        hook: Callable[[StepRecord], None] | None = None
         try:
             for hook in observers.finishing:
                 hook(record)
@@ -317,12 +279,8 @@ class Reader:
 
     def _release(self, record: StepRecord) -> None:
         """Take a record back once it is over, no step that isn't looks at it, and none follows it on its stream."""
-        if (
-            record.finished
-            and record.previous is None
-            and record.next is None
-            and self._last.get(record.forward) is not record
-        ):
+        linked = record.previous is not None or record.next is not None
+        if record.finished and not linked and self._last.get(record.forward) is not record:
             self._free.append(record)
 
     def _forget(self) -> None:

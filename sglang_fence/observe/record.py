@@ -86,12 +86,12 @@ class StepRecord:
         "weight",
     )
 
-    def __init__(self, timers: StepTimers | None) -> None:
+    def __init__(self, timers: StepTimers | None) -> None:  # noqa: PLR0915 - one line a field
         self.timers = timers
         self.phases: list[Phase] = []
-        self.downgrade: str | None = None
-        self.reason: FallbackReason | None = None
-        self.bound_record: int | None = None
+        self.downgrade: str | None
+        self.reason: FallbackReason | None
+        self.bound_record: int | None
         """Number of the publication whose record the wait is bound to."""
         self.started_ns = 0
         self.launch_ns = 0
@@ -100,20 +100,20 @@ class StepRecord:
         """Its wait is enqueued."""
         self.host_start_ns = NOT_YET
         """The host enqueues the forward's first work. Written where the start is timed."""
-        self.is_written = False
+        self.is_written = True
         """Whether more was written down than what a fine step says that is timed in turn: see :meth:`clear`."""
         self.forward: object | None = None
         """The forward stream that the step runs on."""
         self.previous: StepRecord | None = None
         """The step before on that stream, and the one after: their moments are the ends of gaps."""
         self.next: StepRecord | None = None
-        self.waited_for: int | None = None
+        self.waited_for: int | None
         """The step whose fence stood before its preparation; of traced steps."""
-        self.links: tuple[str, ...] = ()
+        self.links: tuple[str, ...]
         """W3C ``traceparent`` of its requests; of traced steps."""
-        self.marks: Marks | None = None
+        self.marks: Marks | None
         """Its ranges; of traced steps."""
-        self.finished = False
+        self.finished: bool
         """Whether observers heard that it is over."""
         self.timed = False
         """Whether its device times are taken."""
@@ -125,18 +125,18 @@ class StepRecord:
         """Whether the start of the next forward is asked for: what a coarse fence costs is seen there."""
         self.traced = False
         """Whether it was sampled: its ranges are kept, and observers get a :class:`~.trace.StepTrace` of it."""
-        self.slack_us: float | None = None
-        self.wait_us: float | None = None
-        self.forward_us: float | None = None
-        self.gap_us: float | None = None
+        self.slack_us: float | None
+        self.wait_us: float | None
+        self.forward_us: float | None
+        self.gap_us: float | None
         """Idle time of the forward stream before the step."""
-        self.gap_last: str | None = None
+        self.gap_last: str | None
         """``fence`` or ``host``: who was the last to let the forward start."""
-        self.lost_slack_us: float | None = None
+        self.lost_slack_us: float | None
         self.assumed = False
         """Whether the lost slack rests on an assumed end of the reads (``backend_unknown``)."""
-        self.lost_us: float | None = None
-        self.clamped: tuple[str, ...] = ()
+        self.lost_us: float | None
+        self.clamped: tuple[str, ...]
         """Durations that came out below zero and are given as zero: values of the catalogue's ``duration`` label."""
         self.reset(NO_STEP, ForwardMode.IDLE, "", 0, 0)
 
