@@ -71,7 +71,8 @@ def benchmarks_plot(results: Path) -> str:
 def _missing(file: str, bench: str) -> str:
     return (
         f"**The figures are missing:** there is no `docs/benchmarks/{file}` yet. It is made on a machine with a GPU by"
-        f"\n\n```bash\nmkdir -p docs/benchmarks\nsglang-fence bench {bench} --device cuda --json docs/benchmarks/{file}\n```\n"
+        "\n\n```bash\nmkdir -p docs/benchmarks\n"
+        f"sglang-fence bench {bench} --device cuda --json docs/benchmarks/{file}\n```\n"
     )
 
 
