@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 _TOLERANCES = {"float32": 1e-3, "bfloat16": 1.0}
 """What a token may fall short of the best, in standard deviations of the logits, by data type.
 
-Float32 shows that the computation is the same: no more than a tie. In bfloat16 two orders of summing were 0.6 apart in the
-worst of 4,096 tokens (H200); a token of another computation falls short by 3 and more."""
+Float32 shows that the computation is the same: no more than a tie. In bfloat16 two orders of summing were 0.6 apart in
+the worst of 4,096 tokens (H200); a token of another computation falls short by 3 and more."""
 
 _SEED = 7
 
