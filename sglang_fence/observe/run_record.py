@@ -10,10 +10,10 @@ from collections import deque
 from random import Random
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from sglang_fence.contract import FallbackReason, FenceKind, ForwardMode, SharedReadEnds
 from sglang_fence.observe.observer import Observer
 
 if TYPE_CHECKING:
+    from sglang_fence.contract import FallbackReason, FenceKind, ForwardMode, SharedReadEnds
     from sglang_fence.observe.record import StepRecord
     from sglang_fence.observe.trace import StepTrace
 
