@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 ROW, GAP, LANE_GAP, TITLE, AXIS, TOP = 22, 2, 10, 17, 22, 18
 """Heights in CSS pixels: of a row, between two, between lanes, of a lane's title, of the axis, and of the top."""
 
+NEAR = 3.0
+"""Percent within which two letters would collide on a narrow page."""
+
 THINNEST = 0.15
 """Percent that a bar takes at the least, so that it is seen."""
 
@@ -56,8 +59,8 @@ class Mark:
     label: str
     x: float
     at: float
-    end: bool
-    """Whether its letter stands to the left of the line, since there is no room to the right."""
+    anchor: str
+    """On which side of the line its letter stands, in the words of SVG, so that no two letters collide."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +160,9 @@ def _stretches(timeline: Timeline) -> list[tuple[str, str, float, float]]:
     if step.wait and waited is not None and reads is not None and reads > waited:
         found.append(("wait", f"wait {step.wait:,.1f} µs", waited, reads))
     if step.slack and reads is not None and end is not None and end > reads:
-        found.append(("slack", f"slack {step.slack:,.1f} µs", reads, end))
+        latest = timeline.reads_end_latest
+        least = "" if latest is None or latest <= reads else f", at least {max(0.0, end - latest):,.1f}"
+        found.append(("slack", f"slack {step.slack:,.1f} µs{least}", reads, end))
     return found
 
 
@@ -168,8 +173,14 @@ def _marks(timeline: Timeline, whole: float) -> list[Mark]:
         ("R", "the shared reads end, and the fence lets go", None if coarse else timeline.reads_end),
         ("F", "the forward ends" + (", and the fence lets go" if coarse else ""), timeline.forward_end),
     ]
-    return [
-        Mark(letter, label, round(100 * at / whole, 4), at, at / whole > 0.9)  # noqa: PLR2004 - near the right edge
-        for letter, label, at in moments
-        if at is not None
-    ]
+    known = sorted((at, letter, label) for letter, label, at in moments if at is not None)
+    places = [100 * at / whole for at, *_ in known]
+    marks: list[Mark] = []
+    for index, (at, letter, label) in enumerate(known):
+        place = places[index]
+        crowded_behind = index + 1 < len(places) and places[index + 1] - place < NEAR
+        crowded_before = index > 0 and place - places[index - 1] < NEAR
+        to_the_left = place > 100 - NEAR or (crowded_behind and place >= NEAR)
+        anchor = "end" if to_the_left else "start" if place < NEAR or crowded_before else "middle"
+        marks.append(Mark(letter, label, round(place, 4), at, anchor))
+    return marks

@@ -121,6 +121,9 @@ class Timeline:
     reads_end: float | None = None
     """R: what the fence is bound to; behind a coarse fence the forward's end."""
 
+    reads_end_latest: float | None = None
+    """When R had passed at the latest, where a capture shows its moment only as lying between two."""
+
     forward_end: float | None = None
     """F."""
 

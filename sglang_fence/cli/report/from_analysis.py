@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from sglang_fence.cli.report.facts import FORWARD, SCHEDULE, Block, Fallback, Figure, ModeRow, RunFacts, StepRow, Timeline
+from sglang_fence.cli.report.facts import (
+    FORWARD,
+    SCHEDULE,
+    Block,
+    Fallback,
+    Figure,
+    ModeRow,
+    RunFacts,
+    StepRow,
+    Timeline,
+)
 from sglang_fence.cli.report.naming import category_of, counts
 from sglang_fence.contract import FenceKind
 
@@ -20,7 +30,7 @@ def facts_of_analysis(title: str, told: Mapping[str, Any]) -> RunFacts:
     """
     steps: Sequence[Mapping[str, Any]] = told["steps"]
     rows = tuple(_row(index, step) for index, step in enumerate(steps))
-    fence: dict[str, int] = {}
+    fence: dict[str, int] = {kind.value: 0 for kind in FenceKind}
     for row in rows:
         fence[row.fence] = fence.get(row.fence, 0) + 1
     return RunFacts(
@@ -30,7 +40,7 @@ def facts_of_analysis(title: str, told: Mapping[str, Any]) -> RunFacts:
             Figure("steps", "steps", len(rows)),
             Figure("named", "barriers", "named by NVTX ranges" if told["named"] else "inferred"),
         ),
-        fence=fence,
+        fence={kind: count for kind, count in fence.items() if count},
         modes=tuple(_mode(row, rows) for row in told["summary"]),
         fallbacks=tuple(_fallbacks(rows)),
         steps=rows,
@@ -104,9 +114,10 @@ def _timeline(row: StepRow, step: Mapping[str, Any]) -> Timeline:
         blocks.append(Block(SCHEDULE, "wait", start, end, category_of("wait")))
     return Timeline(
         row,
-        max(known) - zero,
+        1.03 * (max(known) - zero),
         tuple(blocks),
-        since(step["waited_from_us"]),
-        since(step["reads_end_us"]),
-        since(step["forward_end_us"]),
+        waited_from=since(step["waited_from_us"]),
+        reads_end=since(step["reads_end_us"]),
+        reads_end_latest=since(step["reads_end_latest_us"]),
+        forward_end=since(step["forward_end_us"]),
     )

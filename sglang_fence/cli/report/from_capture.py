@@ -74,11 +74,11 @@ def _figures(report: Report) -> tuple[Figure, ...]:
 
 
 def _fence(steps: Iterable[Step]) -> dict[str, int]:
-    found: dict[str, int] = {}
+    found: dict[str, int] = {kind.value: 0 for kind in FenceKind}
     for step in steps:
         kind = UNKNOWN_FENCE if step.fence is None else step.fence.value
         found[kind] = found.get(kind, 0) + 1
-    return found
+    return {kind: count for kind, count in found.items() if count}
 
 
 def _mode(report: Report, row: ModeSummary) -> ModeRow:
@@ -153,9 +153,10 @@ def _timeline(row: StepRow, view: StepView) -> Timeline:
         row,
         (view.end - view.start) / 1e3,
         tuple(sorted(blocks, key=lambda block: (block.track, block.start, -block.end))),
-        since(step.waited_from),
-        since(step.reads_end),
-        since(step.forward_end),
+        waited_from=since(step.waited_from),
+        reads_end=since(step.reads_end),
+        reads_end_latest=since(step.reads_end_latest),
+        forward_end=since(step.forward_end),
     )
 
 

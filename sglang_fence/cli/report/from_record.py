@@ -11,6 +11,9 @@ from sglang_fence.contract import REASONS, FallbackReason, FenceKind
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+_MARGIN = 1.03
+"""A timeline is drawn so much longer than its step is, so that what stands at the end can be told from the edge."""
+
 _FIGURES = {
     "device": "device",
     "policy": "barrier",
@@ -101,8 +104,9 @@ def _timeline(step: StepRow, trace: Mapping[str, Any]) -> Timeline:
     released, slack = trace["released_us"], trace["slack_us"]
     forward_end = max(ends, default=None) if released is None or slack is None else released + slack
     waits = [span["start_us"] for span in spans if span["name"] == "barrier_wait"]
-    length = max([block.end for block in blocks] + [forward_end or 0.0], default=0.0)
-    return Timeline(step, length, blocks, waits[0] if waits else None, released, forward_end)
+    length = _MARGIN * max([forward_end or 0.0, *(block.end for block in blocks)])
+    start = waits[0] if waits else None
+    return Timeline(step, length, blocks, waited_from=start, reads_end=released, forward_end=forward_end)
 
 
 def _name(span: Mapping[str, Any]) -> str:

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 PER_OCTAVE = (4, 2, 1)
 """Bins for each doubling: the finest of these that gives no more than :data:`MOST_BINS`."""
 
-MOST_BINS = 40
+LEAST_BINS, MOST_BINS = 12, 40
+"""Fewer are filled up with empty ones on both sides: a single bar as wide as the page says nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +77,8 @@ def _bins(values: Sequence[float]) -> list[Bin]:
     least, most = log2(min(values)), log2(max(values))
     per = next((per for per in PER_OCTAVE if (most - least) * per < MOST_BINS - 2), PER_OCTAVE[-1])
     first, last = floor(least * per), floor(most * per)
+    spare = max(0, LEAST_BINS - (last - first + 1))
+    first, last = first - spare // 2, last + (spare + 1) // 2
     counts = [0] * (last - first + 1)
     for value in values:
         counts[floor(log2(value) * per) - first] += 1

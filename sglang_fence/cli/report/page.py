@@ -24,12 +24,13 @@ from sglang_fence.observe.summary import percentile
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from sglang_fence.cli.report.choosing import Chosen
     from sglang_fence.cli.report.drawing import Picture
     from sglang_fence.cli.report.facts import RunFacts, StepRow
     from sglang_fence.cli.report.histogram import Histogram
 
 SVG_WIDTH = 960
+
+_POLICY = "default-src 'none'; style-src 'sha256-{digest}'; img-src data:; base-uri 'none'; form-action 'none'"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,20 +51,27 @@ def page(run: RunFacts, other: RunFacts | None = None) -> str:
     """Return the page of a run, with another one beside it where one is given."""
     picks = chosen(run.candidates)
     shown = list(zip(picks, _pictures(run, [pick.step for pick in picks]), strict=True))
+    pair = _pair(run, other)
+    drawn = [drawn.timeline for _, drawn in (*shown, *pair)]
+    used = {block.category for timeline in drawn for block in timeline.blocks}
     style = _environment().get_template("style.css.j2").render(colors=colors())
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
-    return _environment().get_template("page.html.j2").render(
-        run=run,
-        other=other,
-        style=Markup(style),  # noqa: S704 - our own template, given our own colours
-        policy=f"default-src 'none'; style-src 'sha256-{digest}'; img-src data:; base-uri 'none'; form-action 'none'",
-        histograms=_histograms(run),
-        shown=shown,
-        sides=_sides(run, other),
-        pair=_pair(run, other),
-        colors=colors(),
-        tracks=TRACKS,
-        version=sglang_fence.__version__,
+    return (
+        _environment()
+        .get_template("page.html.j2")
+        .render(
+            run=run,
+            other=other,
+            style=Markup(style),  # noqa: S704 - our own template, given our own colours
+            policy=_POLICY.format(digest=digest),
+            histograms=_histograms(run),
+            shown=shown,
+            sides=_sides(run, other),
+            pair=pair,
+            used=[category for category in colors() if category in used],
+            tracks=TRACKS,
+            version=sglang_fence.__version__,
+        )
     )
 
 
@@ -74,8 +82,9 @@ def svg(run: RunFacts, step: int | None = None) -> tuple[str, StepRow] | None:
         run: what is drawn.
         step: the step's number; None: the typical one.
     """
-    picks: Sequence[Chosen] = chosen(run.candidates)
-    found = picks[0].step if step is None and picks else next((one for one in run.candidates if one.number == step), None)
+    picks = chosen(run.candidates)
+    numbered = (one for one in run.candidates if one.number == step)
+    found = picks[0].step if step is None and picks else next(numbered, None)
     if found is None:
         return None
     drawn = _pictures(run, [found])[0]

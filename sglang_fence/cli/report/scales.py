@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import floor, log10
 
-_MOST = 6
+_MOST = 4
 _STEPS = (1, 2, 5, 10)
 
 
