@@ -26,12 +26,15 @@ import traceback
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sglang_fence.analyze.report import analyse
 from sglang_fence.analyze.strip import strip
 from tests.analyze.expectations import SUFFIX, from_record, unlike
 from tests.analyze.making.compare import compare, spread_of_record
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
 
 MOST_BYTES = 240_000
 """Of one capture, packed: what is larger is left out of the test data."""
@@ -104,8 +107,9 @@ class Making:
         self._write()
         shutil.rmtree(self._work, ignore_errors=True)
 
-    def _keep(self, name: str, make: Any) -> None:  # noqa: ANN401 - a function of no argument
+    def _keep(self, name: str, make: Callable[[], dict[str, Any]]) -> None:
         began = time.monotonic()
+        found: dict[str, Any]
         try:
             found = make()
         except Exception as error:  # noqa: BLE001 - one scenario must not cost the others
@@ -150,7 +154,7 @@ class Making:
             (self.out / f"{name}.json").write_text(json.dumps(known, indent=1) + "\n", encoding="utf-8")
         return {"steps": len(known["steps"]), "bytes": len(packed), "kept": kept, "differs": differs}
 
-    def _run(self, command: list[str], environment: Any, seconds: float) -> None:  # noqa: ANN401 - a mapping
+    def _run(self, command: list[str], environment: Mapping[str, str], seconds: float) -> None:
         done = subprocess.run(
             command, env=environment, capture_output=True, text=True, timeout=seconds, check=False, cwd=Path.cwd()
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
@@ -32,10 +32,27 @@ READABLE = 4.5
 times = st.floats(0, 1e6, allow_nan=False)
 
 
-def row(index: int, *, fine: bool = True, **more: Any) -> StepRow:  # noqa: ANN401 - fields of a row
-    found: dict[str, Any] = {"slack": None, "wait": None, "forward": None, "lost": None, "ends": None, "reason": None}
-    fence = "fine" if fine else "coarse"
-    return StepRow(**{"index": index, "number": index, "mode": "decode", "fence": fence, **found, **more})
+def row(
+    index: int,
+    *,
+    fine: bool = True,
+    mode: str = "decode",
+    slack: float | None = None,
+    wait: float | None = None,
+    lost: float | None = None,
+) -> StepRow:
+    return StepRow(
+        index=index,
+        number=index,
+        mode=mode,
+        fence="fine" if fine else "coarse",
+        reason=None,
+        ends=None,
+        slack=slack,
+        wait=wait,
+        forward=None,
+        lost=lost,
+    )
 
 
 def test_the_typical_step_is_next_to_the_median_of_the_most_frequent_mode() -> None:
@@ -106,7 +123,7 @@ def test_bars_and_marks_lie_on_the_picture(start: float, end: float, at: float) 
 @given(st.floats(0.01, 1e9))
 def test_an_axis_has_few_round_places_and_begins_at_nothing(whole: float) -> None:
     places = ticks(whole)
-    assert places[0] == (0, "0")
+    assert places[0][1] == "0"
     assert 2 <= len(places) <= 5
     assert all(at <= whole * (1 + 1e-9) for at, _ in places)
 
