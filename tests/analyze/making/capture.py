@@ -5,9 +5,10 @@ From the root of the repository, with Nsight Systems on the machine::
     PYTHONPATH=.:exporters python3 -m tests.analyze.making.capture OUT [--libraries FOLDER] [--seconds 200]
 
 OUT gets a stripped capture ``NAME.sqlite.gz`` and its ``NAME.json`` for each scenario, to be moved to
-``tests/data/nsys`` together, and ``results.json``: what each program said where it failed, whether each analysis equals
-its record, and the comparison over more than a thousand steps, under several ways of tracing and without any. Whatever
-fails is written down and the rest goes on; what no longer fits into the time is left out, and said.
+``tests/data/nsys`` together; those whose analysis differs from the run's own record lie in ``doubtful`` below it, to be
+looked into first. ``results.json`` says what each program said where it failed, in what an analysis differs, and how
+observer and tool compare over more than a thousand steps, under several ways of tracing and without any. Whatever fails
+is written down and the rest goes on; what no longer fits into the time is left out, and said.
 """
 
 from __future__ import annotations
@@ -39,6 +40,9 @@ if TYPE_CHECKING:
 MOST_BYTES = 240_000
 """Of one capture, packed: what is larger is left out of the test data."""
 
+LONGEST_S, GRACE_S = 90.0, 10.0
+"""So long a program may run, and so long behind the end of the time that is given."""
+
 SMALL = ("--requests", "2", "--max-running", "2", "--chunk", "32", "--context-length", "256", "--max-new-tokens", "8")
 LONG = ("--requests", "48", "--max-running", "4", "--max-new-tokens", "112", "--context-length", "512")
 EVERY = ("--device", "cuda", "--timing-every", "1", "--trace-ratio", "0", "--nvtx")
@@ -66,7 +70,7 @@ SCENARIOS = (
     Scenario("nodes", LONG, compared=True),
     Scenario("pre", (*SMALL, "--attention", "trtllm_mha")),
     Scenario("eagle", (*SMALL, "--speculative", "eagle")),
-    Scenario("whole graphs", LONG, (WHOLE,), compared=True),
+    Scenario("whole_graphs", LONG, (WHOLE,), compared=True),
     Scenario("ngram", (*SMALL, "--speculative", "ngram")),
     Scenario("coarse", (*SMALL, "--fence", "coarse")),
     Scenario("multi_layer_eagle", (*SMALL, "--speculative", "multi_layer_eagle")),
@@ -123,17 +127,21 @@ class Making:
     def _untraced(self) -> dict[str, Any]:
         record = self._work / "untraced.json"
         command = [*_program(witness=True), *EVERY, *LONG, "--record", str(record)]
-        self._run(command, os.environ, 60)
+        self._run(command, os.environ)
         return spread_of_record(json.loads(record.read_text(encoding="utf-8")))
 
     def _scenario(self, scenario: Scenario) -> dict[str, Any]:
-        record, report = self._work / f"{scenario.name}.json", self._work / f"{scenario.name}.nsys-rep"
+        record, output = self._work / f"{scenario.name}.json", self._work / scenario.name
         program = [*_program(witness=scenario.compared), *EVERY, *scenario.arguments, "--record", str(record)]
-        command = [self._tool, *TRACED, *scenario.tracing, f"--output={report}", *program]
-        self._run(command, self._tool_environment, 120)
-        database = report.with_suffix(".sqlite")
+        command = [self._tool, *TRACED, *scenario.tracing, f"--output={output}", *program]
+        self._run(command, self._tool_environment)
+        reports = sorted(self._work.glob(f"{scenario.name}*.nsys-rep"))  # some versions number those of ranges
+        if not reports:
+            msg = "the tool wrote no report"
+            raise RuntimeError(msg)
+        report, database = reports[0], output.with_suffix(".sqlite")
         export = [self._tool, "export", "--type=sqlite", "--force-overwrite=true", f"--output={database}", str(report)]
-        self._run(export, self._tool_environment, 120)
+        self._run(export, self._tool_environment)
         told = json.loads(record.read_text(encoding="utf-8"))
         found: dict[str, Any] = {"columns": _columns(database)}
         if scenario.compared:
@@ -149,12 +157,15 @@ class Making:
         differs = unlike(analyse(copy), known)
         packed = gzip.compress(copy.read_bytes(), 9, mtime=0)
         kept = len(packed) <= MOST_BYTES
+        folder = self.out / "doubtful" if differs else self.out
         if kept:
-            (self.out / f"{name}{SUFFIX}").write_bytes(packed)
-            (self.out / f"{name}.json").write_text(json.dumps(known, indent=1) + "\n", encoding="utf-8")
+            folder.mkdir(exist_ok=True)
+            (folder / f"{name}{SUFFIX}").write_bytes(packed)
+            (folder / f"{name}.json").write_text(json.dumps(known, indent=1) + "\n", encoding="utf-8")
         return {"steps": len(known["steps"]), "bytes": len(packed), "kept": kept, "differs": differs}
 
-    def _run(self, command: list[str], environment: Mapping[str, str], seconds: float) -> None:
+    def _run(self, command: list[str], environment: Mapping[str, str]) -> None:
+        seconds = min(LONGEST_S, max(0.0, self._until - time.monotonic()) + GRACE_S)
         done = subprocess.run(
             command, env=environment, capture_output=True, text=True, timeout=seconds, check=False, cwd=Path.cwd()
         )
