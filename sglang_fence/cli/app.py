@@ -19,6 +19,7 @@ from sglang_fence.cli import (
     docs_command,
     doctor_command,
     nsys_command,
+    report_command,
     rules_command,
     run_command,
     top_command,
@@ -38,6 +39,7 @@ app.command("audit")(audit_command.audit)
 app.command("top")(top_command.top)
 app.command("doctor")(doctor_command.doctor)
 app.command("nsys")(nsys_command.nsys)
+app.command("report")(report_command.report)
 app.command("demo")(demo_command.demo)
 app.add_typer(bench_command.app, name="bench")
 app.add_typer(dashboards_command.app, name="dashboards")

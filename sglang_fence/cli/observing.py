@@ -9,8 +9,11 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from sglang_fence.device.cuda_profiler import cuda_profiler
 from sglang_fence.errors import ConfigError
 from sglang_fence.observe.exporting import ExportContext, make_exporter
+from sglang_fence.observe.profiling import ProfiledSteps, StepRange
+from sglang_fence.observe.run_record import RunRecorder
 from sglang_fence.observe.sampling import DEFAULT_TIMING_EVERY, Sampling
 from sglang_fence.observe.summary import Summary
 
@@ -39,6 +42,8 @@ class ObserveOptions:
     otlp: str | None = None
     nvtx: bool = False
     perfetto: Path | None = None
+    record: Path | None = None
+    profile_steps: str | None = None
 
     def __post_init__(self) -> None:
         given = {
@@ -46,6 +51,8 @@ class ObserveOptions:
             "--otlp": self.otlp is not None,
             "--nvtx": self.nvtx,
             "--perfetto": self.perfetto is not None,
+            "--record": self.record is not None,
+            "--profile-steps": self.profile_steps is not None,
             "--timing-every": self.timing_every is not None,
             "--trace-ratio": self.trace_ratio is not None,
             "--trace-coarse": self.trace_coarse,
@@ -63,25 +70,50 @@ class ObserveOptions:
         if self.hold is not None and self.metrics_port is None:
             msg = f"--hold {self.hold:g}: there are no metrics to go on serving; add --metrics-port"
             raise ConfigError(msg)
-        traced = self.otlp is not None or self.perfetto is not None
+        traced = self.otlp is not None or self.perfetto is not None or self.record is not None
         if not traced and (self.trace_ratio is not None or self.trace_coarse):
             option = "--trace-coarse" if self.trace_ratio is None else f"--trace-ratio {self.trace_ratio:g}"
-            msg = f"{option}: traces have nowhere to go; add --otlp or --perfetto"
+            msg = f"{option}: traces have nowhere to go; add --otlp, --perfetto or --record"
             raise ConfigError(msg)
 
     def sampling(self, *, virtual: bool) -> Sampling:
         """Which steps are timed and traced.
 
-        Where nothing is said, a Perfetto file holds every step, a collector gets one in a hundred; in virtual time
-        every step is timed, since that takes none.
+        Where nothing is said, a Perfetto file holds every step, a record one in ten, a collector gets one in a hundred;
+        in virtual time every step is timed, and recorded, since that takes none.
         """
         every = self.timing_every
         if every is None:
             every = 1 if virtual else DEFAULT_TIMING_EVERY
         ratio = self.trace_ratio
         if ratio is None:
-            ratio = 1.0 if self.perfetto is not None else 0.01 if self.otlp is not None else 0.0
+            ratio = self._default_ratio(virtual=virtual)
         return Sampling(every, ratio, self.trace_coarse)
+
+    def _default_ratio(self, *, virtual: bool) -> float:
+        if self.perfetto is not None:
+            return 1.0
+        if self.record is not None:
+            return 1.0 if virtual else 0.1
+        return 0.01 if self.otlp is not None else 0.0
+
+    def profiled(self, *, virtual: bool) -> list[Observer]:
+        """Return the observer that ``--profile-steps`` asks for, if it does.
+
+        Raises:
+            ConfigError: the steps can't be read, or there is no CUDA device to profile.
+        """
+        if self.profile_steps is None:
+            return []
+        try:
+            steps = StepRange.parse(self.profile_steps)
+        except ValueError as error:
+            msg = f"--profile-steps {self.profile_steps}: {error}"
+            raise ConfigError(msg) from error
+        if virtual:
+            msg = f"--profile-steps {self.profile_steps}: the simulated device has no profiler; use --device cuda"
+            raise ConfigError(msg)
+        return [ProfiledSteps(steps, *cuda_profiler())]
 
 
 @dataclass(slots=True)
@@ -93,6 +125,7 @@ class Observing:
     sampling: Sampling
     port: int | None = None
     """Where metrics are served."""
+    recorder: RunRecorder | None = None
 
     def announce(self) -> None:
         """Say where metrics are, which matters where any free port was asked for."""
@@ -125,6 +158,8 @@ def observing(options: ObserveOptions, *, virtual: bool) -> Observing:
     if not options.observe:
         return Observing(summary, [], Sampling(timing_every=0))
     sampling = options.sampling(virtual=virtual)
+    recorder = None if options.record is None else RunRecorder()
+    own = [summary, *([] if recorder is None else [recorder]), *options.profiled(virtual=virtual)]
     context = ExportContext(
         ledger=summary,
         metrics_port=options.metrics_port,
@@ -141,4 +176,4 @@ def observing(options: ObserveOptions, *, virtual: bool) -> Observing:
     exporters = {name: make_exporter(name, context) for name, is_wanted in wanted.items() if is_wanted}
     summary.health.exporters.update(exporters)
     port = getattr(exporters.get("prometheus"), "port", None)
-    return Observing(summary, [summary, *exporters.values()], sampling, port)
+    return Observing(summary, [*own, *exporters.values()], sampling, port, recorder)

@@ -32,6 +32,7 @@ from sglang_fence.engine.requests import Request, SamplingParams
 from sglang_fence.environ import Switches
 from sglang_fence.errors import ConfigError, PromptError
 from sglang_fence.models.loading import EMBEDDED, ModelOptions
+from sglang_fence.observe.run_record import SCHEMA
 
 BUILT_IN_REQUESTS = 32
 
@@ -119,6 +120,12 @@ def run(  # noqa: PLR0913 - a command line has as many options as its users need
     trace_coarse: Annotated[bool, typer.Option("--trace-coarse", help="Trace every coarse step beside them.")] = False,
     nvtx: Annotated[bool, typer.Option("--nvtx", help="Mark the phases of each step for Nsight Systems.")] = False,
     perfetto: Annotated[Path | None, typer.Option(help="Write the run as a Perfetto trace.")] = None,
+    record: Annotated[
+        Path | None, typer.Option(help="Write timed and traced steps, for sglang-fence report; traces 0.1 of them.")
+    ] = None,
+    profile_steps: Annotated[
+        str | None, typer.Option(metavar="N:M", help="Steps to capture, for nsys --capture-range=cudaProfilerApi.")
+    ] = None,
     output: Annotated[Path | None, typer.Option(help="Write a line of JSON a request, in the order given.")] = None,
     json_file: Annotated[Path | None, typer.Option("--json", help="Write what the fence did, as JSON.")] = None,
 ) -> None:
@@ -127,9 +134,9 @@ def run(  # noqa: PLR0913 - a command line has as many options as its users need
     Exit status: 0, 1 if hazards were found, 2 for a mistake in what was given or if no prompt could be served.
     """
     defaults = _sampling(max_new_tokens, temperature, top_p, seed, stop or [])
-    check_writable(output, json_file)
+    check_writable(output, json_file, record)
     files = {"--prompts": prompts, "--output": output, "--json": json_file, "--costs": costs, "--perfetto": perfetto}
-    _check_apart(files)
+    _check_apart(files | {"--record": record})
     observe_options = ObserveOptions(
         observe=observe,
         timing_every=timing_every,
@@ -140,6 +147,8 @@ def run(  # noqa: PLR0913 - a command line has as many options as its users need
         otlp=otlp,
         nvtx=nvtx,
         perfetto=perfetto,
+        record=record,
+        profile_steps=profile_steps,
     )
     lines = _lines(prompts, requests, seed, defaults)
     options = EngineOptions(
@@ -182,6 +191,8 @@ def run(  # noqa: PLR0913 - a command line has as many options as its users need
     _write_lines(output, asked)
     if json_file is not None:
         write(json_file, json.dumps(outcome.to_json(), indent=2) + "\n")
+    if record is not None and watching.recorder is not None:
+        write(record, json.dumps({"schema": SCHEMA, "run": outcome.to_json(), **watching.recorder.to_json()}) + "\n")
     print_report(outcome, Console())
     watching.hold(hold)
     watching.close()

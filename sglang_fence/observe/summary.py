@@ -135,6 +135,27 @@ class Summary(Ledger):
         """All modes together."""
         return self._of(list(self.modes))
 
+    def fallbacks(self) -> list[dict[str, str | int | float]]:
+        """Coarse steps by mode and reason, and what they cost; the dearest first."""
+        found: dict[tuple[str, str], list[float]] = {}
+        for kind, cell in self.cells.items():
+            if kind.reason is not None:
+                cost = found.setdefault((kind.mode.value, kind.reason.value), [0, 0.0, 0.0])
+                cost[0] += cell.steps
+                cost[1] += cell.lost_us
+                cost[2] += cell.lost_slack_us
+        rows = sorted(found.items(), key=lambda row: (-row[1][1], -row[1][2], row[0]))
+        return [
+            {
+                "mode": mode,
+                "reason": reason,
+                "steps": int(steps),
+                "lost_us": round(lost, 3),
+                "lost_slack_us": round(slack, 3),
+            }
+            for (mode, reason), (steps, lost, slack) in rows
+        ]
+
     def phases_by_mode(self) -> dict[tuple[str, Phase], int]:
         """Phases by the mode of their step, in order of their first appearance."""
         counts: Counter[tuple[str, Phase]] = Counter()

@@ -9,8 +9,10 @@ from importlib import import_module
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from sglang_fence.device.cuda_profiler import cuda_profiler
 from sglang_fence.observe.exporting import GROUP, ExportContext, make_exporter
 from sglang_fence.observe.observer import Observer, Observers
+from sglang_fence.observe.profiling import ProfiledSteps
 from sglang_fence.observe.sampling import Sampling
 from sglang_fence.observe.standing import Facts
 from sglang_fence.sglang_plugin.control import ControlFile
@@ -18,6 +20,7 @@ from sglang_fence.sglang_plugin.facts import facts_of
 from sglang_fence.sglang_plugin.host_traces import HostTraces
 from sglang_fence.sglang_plugin.labels import place, server_labels
 from sglang_fence.sglang_plugin.probing import CudaStreams, make_probe, tell_timing
+from sglang_fence.sglang_plugin.profiling import TimedProfile
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -70,6 +73,9 @@ def start(session: Session, scheduler: SchedulerLike) -> Started:
         exporter = attempt(f"the exporter {name}", partial(_exporter, session, name)) if wanted else None
         if exporter is not None:
             installed.append(exporter)
+    profiler = attempt("profiling", cuda_profiler) if _may_profile(session) else None
+    if switches.profile_steps is not None and profiler is not None:
+        installed.append(ProfiledSteps(switches.profile_steps, *profiler))
     observers = host_traces.observers = Observers(installed, session.ledger.health.errors)
     for hook in observers.run_started:
         hook(facts)
@@ -82,7 +88,11 @@ def start(session: Session, scheduler: SchedulerLike) -> Started:
         closing.append(metrics)
     if switches.control is not None:
         told = partial(tell_timing, facts, sampling, possible=streams is not None)
-        closing.append(ControlFile(switches.control, sampling, told))
+        profile = None if profiler is None else TimedProfile(profiler)
+        begin = None if profile is None else profile.begin
+        closing.append(ControlFile(switches.control, sampling, told, profile=begin))
+        if profile is not None:
+            closing.append(profile)
     return Started(probe, facts, closing)
 
 
@@ -93,6 +103,12 @@ def attempt(what: str, make: Callable[[], _Made]) -> _Made | None:
     except Exception as error:
         logger.warning("sglang-fence: %s: left out (%s: %s)", what, type(error).__name__, error, exc_info=True)
         return None
+
+
+def _may_profile(session: Session) -> bool:
+    """Whether a capture is asked for, or may be later, where that can't fail for want of a GPU."""
+    switches = session.switches
+    return switches.profile_steps is not None or (switches.control is not None and session.border.is_cuda())
 
 
 def _exporter(session: Session, name: str) -> Observer:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from sglang_fence.observe.profiling import StepRange
 from sglang_fence.observe.sampling import DEFAULT_TIMING_EVERY
 
 if TYPE_CHECKING:
@@ -96,11 +97,19 @@ SWITCHES = (
         "Without --enable-metrics: each scheduler serves metrics of its own at this port plus its rank.",
     ),
     Row(
+        "SGLANG_FENCE_PROFILE_STEPS",
+        "profile_steps",
+        StepRange.parse,
+        "",
+        "N:M tells the CUDA profiler to begin at step N and to end behind step M, for nsys --capture-range.",
+    ),
+    Row(
         "SGLANG_FENCE_CONTROL",
         "control",
         Path,
         "",
-        'A JSON file, looked at once a second: {"timing_every": 4, "trace_ratio": 0.01} takes effect on a live server.',
+        'A JSON file, looked at once a second: {"timing_every": 4, "trace_ratio": 0.01, "profile_seconds": 10} takes '
+        "effect on a live server.",
     ),
 )
 """All of them, in the order of the documentation."""
@@ -115,6 +124,7 @@ class Switches:
     trace_ratio: float = 0.0
     nvtx: bool = False
     metrics_port: int | None = None
+    profile_steps: StepRange | None = None
     control: Path | None = None
 
     @property
