@@ -10,6 +10,7 @@ import typer
 
 from sglang_fence import __version__
 from sglang_fence.cli import (
+    audit_command,
     bench_command,
     check_command,
     dashboards_command,
@@ -34,12 +35,13 @@ app = typer.Typer(
 app.command("run")(run_command.run)
 app.command("check")(check_command.check)
 app.command("declarations")(declarations_command.show)
-app.command("bench")(bench_command.bench)
+app.command("audit")(audit_command.audit)
 app.command("top")(top_command.top)
 app.command("doctor")(doctor_command.doctor)
 app.command("nsys")(nsys_command.nsys)
 app.command("report")(report_command.report)
 app.command("demo")(demo_command.demo)
+app.add_typer(bench_command.app, name="bench")
 app.add_typer(dashboards_command.app, name="dashboards")
 app.add_typer(rules_command.app, name="rules")
 app.command("docs", hidden=True)(docs_command.docs)

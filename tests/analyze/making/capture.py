@@ -2,7 +2,7 @@
 
 From the root of the repository, with Nsight Systems on the machine::
 
-    PYTHONPATH=.:exporters python3 -m tests.analyze.making.capture OUT [--libraries FOLDER] [--seconds 200]
+    PYTHONPATH=.:exporters python3 -m tests.analyze.making.capture OUT [--libraries FOLDER] [--seconds 200] [--only pre,post]
 
 OUT gets a stripped capture ``NAME.sqlite.gz`` and its ``NAME.json`` for each scenario, to be moved to
 ``tests/data/nsys`` together; those whose analysis differs from the run's own record lie in ``doubtful`` below it, to be
@@ -89,8 +89,9 @@ SCENARIOS = (
 class Making:
     """One round of captures."""
 
-    def __init__(self, out: Path, tool: str, libraries: Path | None, seconds: float) -> None:
+    def __init__(self, out: Path, tool: str, libraries: Path | None, seconds: float, only: set[str]) -> None:
         self.out = out
+        self._only = only
         self._tool = tool
         self._work = Path(tempfile.mkdtemp(prefix="sglang-fence-captures-"))
         self._until = time.monotonic() + seconds
@@ -99,9 +100,12 @@ class Making:
 
     def all(self) -> None:
         """Run each scenario that still fits, and write the results after each."""
-        self._keep("untraced", self._untraced)
+        if not self._only or "untraced" in self._only:
+            self._keep("untraced", self._untraced)
         longest = 0.0
         for scenario in SCENARIOS:
+            if self._only and scenario.name not in self._only:
+                continue
             began = time.monotonic()
             if began + longest > self._until:
                 self.results["scenarios"][scenario.name] = {"left out": "there was no time"}
@@ -233,9 +237,14 @@ def main() -> None:
     parser.add_argument("out", type=Path)
     parser.add_argument("--libraries", type=Path, help="a folder of .deb packages that nsys needs and that are missing")
     parser.add_argument("--seconds", type=float, default=190.0)
+    parser.add_argument("--only", default="", help="scenarios, separated by commas; untraced is one")
     given = parser.parse_args()
+    only = {name for name in given.only.split(",") if name}
+    unknown = only - {"untraced", *(scenario.name for scenario in SCENARIOS)}
+    if unknown:
+        parser.error(f"no such scenario: {', '.join(sorted(unknown))}")
     given.out.mkdir(parents=True, exist_ok=True)
-    Making(given.out, _find_tool(), given.libraries, given.seconds).all()
+    Making(given.out, _find_tool(), given.libraries, given.seconds, only).all()
 
 
 if __name__ == "__main__":

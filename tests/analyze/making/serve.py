@@ -20,7 +20,7 @@ import torch
 
 from sglang_fence.cli import main
 from sglang_fence.observe import exporting
-from sglang_fence.observe.timing import StepTimers
+from sglang_fence.observe.probe import StepProbe
 
 ROUNDS = 200
 """Calibrations of the witness."""
@@ -45,7 +45,6 @@ class Witness:
     def __init__(self) -> None:
         # As the observer's own: a priority of its own keeps it from being another stream in disguise.
         self._stream: Any = torch.cuda.Stream(priority=-1)
-        self._copy = StepTimers.copy_released
         self.calibrate()
 
     def calibrate(self) -> None:
@@ -61,13 +60,14 @@ class Witness:
 
     def install(self) -> None:
         """Take part in every copy from now on."""
-        copy, run_behind = self._copy, self._run_behind
+        reads_end, run_behind = StepProbe.reads_end, self._run_behind
 
-        def copied(timers: StepTimers, event: Any, observer: Any) -> None:  # noqa: ANN401 - whatever the device makes
-            copy(timers, event, observer)
-            run_behind(event.raw)
+        def seen(probe: StepProbe, verdict: Any, event: Any, forward: Any) -> None:  # noqa: ANN401 - of the device
+            reads_end(probe, verdict, event, forward)
+            if event is not None and probe._record.timed:
+                run_behind(event.raw)
 
-        setattr(StepTimers, "copy_released", copied)  # noqa: B010 - only here
+        setattr(StepProbe, "reads_end", seen)  # noqa: B010 - only here
 
     def _run_behind(self, event: Any) -> None:  # noqa: ANN401 - torch's event
         self._stream.wait_event(event)
