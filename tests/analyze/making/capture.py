@@ -2,7 +2,8 @@
 
 From the root of the repository, with Nsight Systems on the machine::
 
-    PYTHONPATH=.:exporters python3 -m tests.analyze.making.capture OUT [--libraries FOLDER] [--seconds S] [--only pre,post]
+    PYTHONPATH=.:exporters python3 -m tests.analyze.making.capture OUT [--libraries FOLDER] [--seconds 200]
+        [--only pre,post]
 
 OUT gets a stripped capture ``NAME.sqlite.gz`` and its ``NAME.json`` for each scenario, to be moved to
 ``tests/data/nsys`` together; those whose analysis differs from the run's own record lie in ``doubtful`` below it, to be

@@ -56,18 +56,18 @@ def compare(path: Path, record: Mapping[str, Any]) -> dict[str, Any]:
     seen, late = witnessed(path)
     steps = {step.number: step for step in analyse(path).steps}
     fine = [row for row in record["steps"] if row["fence"] == FenceKind.FINE and row["step"] >= WARM_UP]
-    rows = [row for row in fine if None not in {row["slack_us"], row["wait_us"], row["forward_us"]}]
+    rows = [row for row in fine if None not in {row["slack_us"], row["wait_us"]}]
     pairs = [(row, seen[row["step"]], steps.get(row["step"])) for row in rows if row["step"] in seen]
     offset = median(late) / 1e3 if late else 0.0
     return {
         "steps": len(pairs),
         "witness_late_us": _spread([ns / 1e3 for ns in late]),
         "observer_slack_us": _spread([row["slack_us"] for row, *_ in pairs]),
-        "observer_forward_us": _spread([row["forward_us"] for row, *_ in pairs]),
+        "observer_forward_us": _spread([row["forward_us"] for row, *_ in pairs if row["forward_us"] is not None]),
         "forward_observer_less_capture": _differences(
             (row["forward_us"], (one.forward_end - step.began) / 1e3)
             for row, one, step in pairs
-            if step is not None and step.began is not None
+            if row["forward_us"] is not None and step is not None and step.began is not None
         ),
         "slack_observer_less_witness": _differences(
             (row["slack_us"], (one.forward_end - one.began) / 1e3 + offset)

@@ -36,7 +36,7 @@ def coarse_record(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def capture(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return unpack("breakable", tmp_path_factory.mktemp("capture") / "breakable.sqlite")
+    return unpack("full", tmp_path_factory.mktemp("capture") / "full.sqlite")
 
 
 @pytest.fixture(scope="session")

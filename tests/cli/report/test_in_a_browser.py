@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -119,6 +120,40 @@ def test_the_numbers_of_a_run_are_those_of_its_json(browser: Browser, record: Pa
     check(found, "sides.run.fine.slack.p99", run["modes"]["decode"]["slack_us"]["p99"])
 
 
+def distinct(value: Any, start: float) -> Any:  # noqa: ANN401 - JSON
+    """Return JSON in which every number is another, so that none can stand in the place of its neighbour."""
+    numbers = count(start, 1.25)
+
+    def walk(one: Any) -> Any:  # noqa: ANN401 - as above
+        if isinstance(one, dict):
+            return {key: walk(inner) for key, inner in one.items()}
+        if isinstance(one, list):
+            return [walk(inner) for inner in one]
+        return next(numbers) if isinstance(one, float) else int(next(numbers)) if isinstance(one, int) else one
+
+    return walk(value)
+
+
+def test_no_number_stands_in_the_place_of_another(browser: Browser, record: Path, tmp_path: Path) -> None:
+    told = json.loads(record.read_text(encoding="utf-8"))
+    modes, fallbacks = distinct(told["run"]["modes"], 1000.0), distinct(told["run"]["fallbacks"], 5000.0)
+    told["run"] |= {"modes": modes, "fallbacks": fallbacks}
+    path, page = tmp_path / "distinct.json", tmp_path / "page.html"
+    path.write_text(json.dumps(told), encoding="utf-8")
+    report(path, out=page)
+    found = numbers(browser, page)
+    for mode, row in modes.items():
+        for which in ("slack_us", "wait_us"):
+            for share in ("p50", "p99"):
+                check(found, f"modes.{mode}.{which}.{share}", row[which][share])
+        for kind in row["fence"]:
+            check(found, f"modes.{mode}.fence.{kind}", row["fence"][kind])
+        check(found, f"modes.{mode}.lost_us", row["lost_us"])
+    for row in fallbacks:
+        for what in ("steps", "lost_us", "lost_slack_us"):
+            check(found, f"fallbacks.{row['mode']}.{row['reason']}.{what}", row[what])
+
+
 @pytest.mark.parametrize("of", ["capture", "analysis"])
 def test_the_numbers_of_a_capture_are_those_of_its_analysis(
     browser: Browser, of: str, analysis: Path, request: pytest.FixtureRequest, tmp_path: Path
@@ -139,9 +174,7 @@ def test_the_numbers_of_a_capture_are_those_of_its_analysis(
             check(found, f"{key}.wait_us.{share}", row[f"wait_{share}_us"])
 
 
-def test_two_runs_stand_side_by_side_on_one_scale(
-    browser: Browser, record: Path, coarse_record: Path, tmp_path: Path
-) -> None:
+def test_two_runs_stand_side_by_side(browser: Browser, record: Path, coarse_record: Path, tmp_path: Path) -> None:
     page = tmp_path / "page.html"
     report(record, out=page, against=coarse_record)
     found = numbers(browser, page)
@@ -151,6 +184,14 @@ def test_two_runs_stand_side_by_side_on_one_scale(
     assert browser.console() == []
     titles = browser.run("return [...document.querySelectorAll('.pair strong')].map(one => one.textContent)")
     assert ["fine" in title for title in titles] == [True, False]
+
+
+def test_two_timelines_have_one_scale_however_long_they_are(
+    browser: Browser, record: Path, capture: Path, tmp_path: Path
+) -> None:
+    page = tmp_path / "page.html"
+    report(record, out=page, against=capture)
+    show(browser, page)
     axes = browser.run("""
         const plots = [...document.querySelectorAll(".pair svg.plot")];
         const said = one => one.getAttribute("x") + one.textContent;
