@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from sglang_fence.bench.spinning import Spinner
     from sglang_fence.device.protocol import DeviceModule, Event
+    from sglang_fence.observe.flight.ring import FlightRing
     from sglang_fence.observe.observer import Observer
     from sglang_fence.observe.sampling import Sampling
 
@@ -58,6 +59,7 @@ class OverlapLoop:
         fence: ``fine``, ``coarse`` or ``off``.
         observers: who hears of it.
         sampling: which steps are timed and traced.
+        ring: the flight recorder's; None: there is none.
     """
 
     def __init__(
@@ -68,10 +70,11 @@ class OverlapLoop:
         fence: str,
         observers: Sequence[Observer] = (),
         sampling: Sampling | None = None,
+        ring: FlightRing | None = None,
     ) -> None:
         self._device = device
         self.schedule, self.forward = device.Stream("schedule"), device.Stream("forward")
-        self.probe = make_probe(device, observers, sampling, self.forward, self.schedule)
+        self.probe = make_probe(device, observers, sampling, self.forward, self.schedule, ring)
         pool = EventPool(device)
         self._mailbox = Mailbox(pool)
         self._publisher = Publisher(self._mailbox, pool)
@@ -136,7 +139,7 @@ class OverlapLoop:
             if probe.timing:
                 probe.forward_started(self.forward)
             done = self._launch(step)
-        if probe.timing:
+        if probe.timing or probe.recording:
             probe.launched()
         self._in_flight.append(done)
         self._fence(step, self, self.forward)

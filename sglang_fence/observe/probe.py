@@ -16,6 +16,8 @@ from math import inf
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
+from sglang_fence.observe.flight.progress import Progress
+from sglang_fence.observe.flight.recording import Recording
 from sglang_fence.observe.ledger import Health
 from sglang_fence.observe.ranging import Ranging
 from sglang_fence.observe.reading import Reader
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 
     from sglang_fence.contract import ForwardMode
     from sglang_fence.observe.device_times import DeviceTimes
+    from sglang_fence.observe.flight.ring import FlightRing
     from sglang_fence.observe.ledger import Facts
     from sglang_fence.observe.observer import Observers
     from sglang_fence.observe.record import Phase
@@ -43,7 +46,7 @@ METER_EVERY = 17
 """The probe takes its own cost on each so-many-th step, and counts it so many times: no common factor with timing."""
 
 
-class StepProbe(Ranging):
+class StepProbe(Ranging, Recording):
     """Writes down each step.
 
     Args:
@@ -53,6 +56,7 @@ class StepProbe(Ranging):
         health: where the probe counts what became of its own work.
         now: the host's clock in nanoseconds.
         live: whether tracing may be switched on later, so that ranges are heard from the start.
+        ring: the flight recorder's; None: there is none.
     """
 
     def __init__(
@@ -64,6 +68,7 @@ class StepProbe(Ranging):
         health: Health | None = None,
         now: Callable[[], int] = perf_counter_ns,
         live: bool = False,
+        ring: FlightRing | None = None,
     ) -> None:
         self.observers = observers
         self.health = Health() if health is None else health
@@ -78,10 +83,14 @@ class StepProbe(Ranging):
         self.timed = times is not None
         """Whether device times are taken, on some steps at least."""
         self._tracer = Tracer(self._sampler, now, times)
-        self._reader = Reader(observers, self.health, times, self._tracer, IN_FLIGHT if self.on else 1)
-        self._light = StepRecord(None)
-        """Carries every step that is only counted: it is over before the next begins."""
-        self._record = self._light
+        self.progress = Progress()
+        self._reader = Reader(observers, self.health, times, self._tracer, IN_FLIGHT if self.on else 1, self.progress)
+        self.ring = ring
+        self.recording = self.on and ring is not None
+        self._light = (StepRecord(None),) if ring is None else ring.records
+        """Carry the steps that are only counted, each of which is over before the next begins."""
+        self._lights = len(self._light)
+        self._record = self._light[0]
         self._full_next = False
         self._since = self._newest = -1
         """The newest step that is more than counted, and the first from which on all are."""
@@ -100,11 +109,6 @@ class StepProbe(Ranging):
     def unresolved(self) -> int:
         """Steps whose device times weren't read in time."""
         return sum(self.health.unresolved.values())
-
-    @property
-    def traced(self) -> bool:
-        """Whether the current step is traced, or will be if it is coarse."""
-        return self._record.marks is not None
 
     def add_forward_stream(self, forward: object, observer: ObserverStream) -> None:
         """Take up one more forward stream. It gets an observer stream of its own, so that none delays another's."""
@@ -130,22 +134,20 @@ class StepProbe(Ranging):
             if traced is not None:
                 self._tracer.begin(record, traced=traced)
         else:
-            record = self._record = self._light
+            record = self._record = self._light[step % self._lights]
             self.timing = False
             record.begin(step, mode, backend, batch_size, tokens)
+            if self.recording:
+                record.started_ns = self._now()
         for hook in self.observers.step_started:
             hook(step)
         if metered:
             self._meter("step_started", began)
 
-    def link(self, traceparents: tuple[str, ...]) -> None:
-        """Say which requests the step serves, by the W3C ``traceparent`` they came with; for traced steps."""
-        self._record.links = traceparents
-
     def forward_started(self, forward: object) -> None:
         """Nothing of the step is on its forward stream yet; whatever it waits for there is. Asked for by ``timing``."""
         record = self._record
-        if record is self._light:
+        if not self.timing:
             return
         previous = self._reader.follow(record, forward, self._since)
         timers, marks = record.timers, record.marks
@@ -181,10 +183,6 @@ class StepProbe(Ranging):
             timers.recorded_end = True
         return event
 
-    def launched(self) -> None:
-        """The step's forward is enqueued whole. Asked for by ``timing``."""
-        self._record.launch_ns = self._now()
-
     def reads_end(self, verdict: VerdictLike, event: object | None, forward: object) -> None:
         """The step is enqueued whole on ``forward``, and its fence decided. Asked for by ``timing``.
 
@@ -217,12 +215,9 @@ class StepProbe(Ranging):
         began = perf_counter_ns() if self._metered else 0
         record = self._record
         record.barrier_ns = self._now()
-        record.fence = fence = verdict.kind
-        record.reason = verdict.reason
-        published = verdict.published
-        if published is not None:
-            record.resolved, record.bound_record = published
-        if fence in FENCED:
+        if not self.recording:  # at_barrier() did
+            self.decide(record, verdict)
+        if record.fence in FENCED:
             self._tracer.last_fenced = record.step
         for hook in self.observers.barrier_applied:
             hook(record)
@@ -233,6 +228,8 @@ class StepProbe(Ranging):
     def no_barrier(self) -> None:
         """The loop that ran the step has no barrier."""
         record = self._record
+        if self.recording:
+            record.entered_ns = self._now()
         if record.timers is not None and not record.timers.recorded_end and self._wants_end(record):
             record.timers.record_end(record.forward)
         if record.marks is not None and not record.traced:
@@ -255,6 +252,7 @@ class StepProbe(Ranging):
     def flush(self) -> None:
         """Read what is left. The caller has synchronised the device, so that all of it is there."""
         self._reader.flush(DRAIN_LIMIT)
+        self.progress.settle(self._now())
         self._full_next = False
         self._due = 0 if self.timed else inf  # who serves on may count its steps from 0 again
 
@@ -285,10 +283,12 @@ class StepProbe(Ranging):
 
     def _end(self, record: StepRecord) -> None:
         """The step is enqueued whole, with its barrier: what is only counted is over; the rest waits for its times."""
-        if record is self._light:
+        if not self.timing:
             for hook in self.observers.step_finished:
                 hook(record)
             return
+        if self.recording and self.ring is not None:
+            self.ring.keep(record)
         if record.timed:
             self._full_next = record.wants_next
             self._reader.add(record)

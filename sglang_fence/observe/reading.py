@@ -18,6 +18,7 @@ from sglang_fence.observe.timing import StepTimers
 
 if TYPE_CHECKING:
     from sglang_fence.observe.device_times import DeviceTimes
+    from sglang_fence.observe.flight.progress import Progress
     from sglang_fence.observe.ledger import Health
     from sglang_fence.observe.marks import Mark
     from sglang_fence.observe.observer import Observers
@@ -38,6 +39,7 @@ class Reader:
         times: None where no device times are taken.
         tracer: takes the ranges of finished steps back.
         count: of records.
+        progress: where the newest step whose times were read is noted.
     """
 
     def __init__(
@@ -47,9 +49,9 @@ class Reader:
         times: DeviceTimes | None,
         tracer: Tracer,
         count: int,
+        progress: Progress,
     ) -> None:
-        self._observers = observers
-        self._health = health
+        self._observers, self._health, self._progress = observers, health, progress
         self.times = times
         self._tracer = tracer
         self._last: dict[object, StepRecord] = {}
@@ -195,6 +197,7 @@ class Reader:
             if found is None:
                 return False
             marks = found
+        self._progress.timed = record.step
         moments = self._moments(record, timers, times)
         settle(record, moments, natural_gap=times.natural_gap_us, latency=times.offsets.launch_us)
         self._follow_gap(record, moments, times)
