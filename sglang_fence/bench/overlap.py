@@ -139,7 +139,7 @@ class OverlapLoop:
             if probe.timing:
                 probe.forward_started(self.forward)
             done = self._launch(step)
-        if probe.timing or probe.recording:
+        if probe.timing:
             probe.launched()
         self._in_flight.append(done)
         self._fence(step, self, self.forward)

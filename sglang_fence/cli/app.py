@@ -17,6 +17,7 @@ from sglang_fence.cli import (
     demo_command,
     docs_command,
     doctor_command,
+    explain_command,
     nsys_command,
     rules_command,
     run_command,
@@ -37,6 +38,7 @@ app.command("bench")(bench_command.bench)
 app.command("top")(top_command.top)
 app.command("doctor")(doctor_command.doctor)
 app.command("nsys")(nsys_command.nsys)
+app.command("explain")(explain_command.explain)
 app.command("demo")(demo_command.demo)
 app.add_typer(dashboards_command.app, name="dashboards")
 app.add_typer(rules_command.app, name="rules")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from contextlib import suppress
 from dataclasses import dataclass
@@ -11,6 +12,8 @@ import typer
 
 from sglang_fence.errors import ConfigError
 from sglang_fence.observe.exporting import ExportContext, make_exporter
+from sglang_fence.observe.flight.options import FlightOptions
+from sglang_fence.observe.flight.ring import DEFAULT_STEPS
 from sglang_fence.observe.sampling import DEFAULT_TIMING_EVERY, Sampling
 from sglang_fence.observe.summary import Summary
 
@@ -39,6 +42,9 @@ class ObserveOptions:
     otlp: str | None = None
     nvtx: bool = False
     perfetto: Path | None = None
+    flight_recorder: int | None = None
+    flight_dir: Path | None = None
+    watchdog: float | None = None
 
     def __post_init__(self) -> None:
         given = {
@@ -49,6 +55,9 @@ class ObserveOptions:
             "--timing-every": self.timing_every is not None,
             "--trace-ratio": self.trace_ratio is not None,
             "--trace-coarse": self.trace_coarse,
+            "--flight-recorder": bool(self.flight_recorder),
+            "--flight-dir": self.flight_dir is not None,
+            "--watchdog": bool(self.watchdog),
         }
         if not self.observe and any(given.values()):
             option = next(option for option, there in given.items() if there)
@@ -68,6 +77,18 @@ class ObserveOptions:
             option = "--trace-coarse" if self.trace_ratio is None else f"--trace-ratio {self.trace_ratio:g}"
             msg = f"{option}: traces have nowhere to go; add --otlp or --perfetto"
             raise ConfigError(msg)
+
+    def flight(self) -> FlightOptions:
+        """The flight recorder's options; where nothing is observed, there is none.
+
+        Raises:
+            ConfigError: as for :class:`~sglang_fence.observe.flight.options.FlightOptions`.
+        """
+        steps = self.flight_recorder
+        if steps is None:
+            steps = DEFAULT_STEPS if self.observe else 0
+        rank = os.environ.get("RANK", "0")
+        return FlightOptions(steps=steps, folder=self.flight_dir, watchdog_s=self.watchdog or 0.0, rank=rank)
 
     def sampling(self, *, virtual: bool) -> Sampling:
         """Which steps are timed and traced.

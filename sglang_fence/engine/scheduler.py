@@ -135,7 +135,7 @@ class Scheduler:
                 probe.forward_started(forward)
             batch.result = self._run(work, batch.params)
         lifetimes.hold(batch.result.done, work.inputs, batch.params)
-        if probe.timing or probe.recording:
+        if probe.timing:
             probe.launched()
 
     def _reap(self) -> None:

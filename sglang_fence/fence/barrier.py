@@ -124,7 +124,7 @@ class WaitProbe(Protocol):
 
     @property
     def timing(self) -> bool:
-        """Whether device moments of the step are taken: :meth:`reads_end` and :meth:`before_wait` are called as well."""
+        """Whether device moments are taken: :meth:`reads_end` and :meth:`before_wait` are called as well."""
 
     @property
     def recording(self) -> bool:

@@ -85,8 +85,7 @@ class StepProbe(Ranging, Recording):
         self._tracer = Tracer(self._sampler, now, times)
         self.progress = Progress()
         self._reader = Reader(observers, self.health, times, self._tracer, IN_FLIGHT if self.on else 1, self.progress)
-        self.ring = ring
-        self.recording = self.on and ring is not None
+        self.ring, self.recording = ring, self.on and ring is not None
         self._light = (StepRecord(None),) if ring is None else ring.records
         """Carry the steps that are only counted, each of which is over before the next begins."""
         self._lights = len(self._light)
@@ -215,8 +214,10 @@ class StepProbe(Ranging, Recording):
         began = perf_counter_ns() if self._metered else 0
         record = self._record
         record.barrier_ns = self._now()
-        if not self.recording:  # at_barrier() did
-            self.decide(record, verdict)
+        if not self.recording:  # at_barrier() has written it down otherwise
+            record.fence, record.reason = verdict.kind, verdict.reason
+            if (published := verdict.published) is not None:
+                record.resolved, record.bound_record = published
         if record.fence in FENCED:
             self._tracer.last_fenced = record.step
         for hook in self.observers.barrier_applied:

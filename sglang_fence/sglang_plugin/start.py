@@ -10,11 +10,13 @@ from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from sglang_fence.observe.exporting import GROUP, ExportContext, make_exporter
+from sglang_fence.observe.flight.ring import FlightRing
 from sglang_fence.observe.observer import Observer, Observers
 from sglang_fence.observe.sampling import Sampling
 from sglang_fence.observe.standing import Facts
 from sglang_fence.sglang_plugin.control import ControlFile
 from sglang_fence.sglang_plugin.facts import facts_of
+from sglang_fence.sglang_plugin.flying import started_recorder
 from sglang_fence.sglang_plugin.host_traces import HostTraces
 from sglang_fence.sglang_plugin.labels import place, server_labels
 from sglang_fence.sglang_plugin.probing import CudaStreams, make_probe, tell_timing
@@ -22,6 +24,7 @@ from sglang_fence.sglang_plugin.probing import CudaStreams, make_probe, tell_tim
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from sglang_fence.observe.flight.recorder import FlightRecorder
     from sglang_fence.sglang_plugin.session import Session
     from sglang_fence.sglang_plugin.shapes import SchedulerLike
     from sglang_fence.sglang_plugin.steps import Probe
@@ -43,13 +46,18 @@ class Closing(Protocol):
 class Started:
     """What runs while the scheduler serves."""
 
-    def __init__(self, probe: Probe, facts: Facts, closing: list[Closing]) -> None:
+    def __init__(
+        self, probe: Probe, facts: Facts, closing: list[Closing], recorder: FlightRecorder | None = None
+    ) -> None:
         self.facts = facts
+        self._recorder = recorder
         self._probe = probe
         self._closing = closing
 
-    def end(self) -> None:
-        """End it, the exporters last: they write what the probe still has."""
+    def end(self, error: BaseException | None) -> None:
+        """End it, the exporters last: they write what the probe still has. ``error``: what ended the serving."""
+        if self._recorder is not None and isinstance(error, Exception):
+            self._recorder.crashed(type(error))
         self._probe.close()
         for closing in self._closing:
             closing.close()
@@ -74,16 +82,22 @@ def start(session: Session, scheduler: SchedulerLike) -> Started:
     for hook in observers.run_started:
         hook(facts)
     live = switches.control is not None
-    probe = make_probe(scheduler, observers, sampling, session.ledger.health, streams, live=live)
+    ring = FlightRing(switches.flight_recorder) if switches.flight_recorder else None
+    probe = make_probe(scheduler, observers, sampling, session.ledger.health, streams, live=live, ring=ring)
     session.steps.probe = probe
     closing: list[Closing] = []
+    recorder = None
+    if ring is not None:
+        recorder = attempt("the flight recorder", lambda: started_recorder(probe.core, switches))
+    if recorder is not None:
+        closing.append(recorder)
     metrics = attempt("metrics", lambda: _metrics(session))
     if metrics is not None:
         closing.append(metrics)
     if switches.control is not None:
         told = partial(tell_timing, facts, sampling, possible=streams is not None)
         closing.append(ControlFile(switches.control, sampling, told))
-    return Started(probe, facts, closing)
+    return Started(probe, facts, closing, recorder)
 
 
 def attempt(what: str, make: Callable[[], _Made]) -> _Made | None:

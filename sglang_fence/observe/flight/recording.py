@@ -1,4 +1,4 @@
-"""``Recording``: the part of a probe that notes what a step does at its fence as it does it, for the flight recorder."""
+"""``Recording``: the part of a probe that notes what a step does at its fence before it does it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Recording:
     ring: FlightRing | None
     progress: Progress
     recording: bool
-    """Whether there is a flight recorder: :meth:`at_barrier` is called, and :meth:`launched` on every step."""
+    """Whether there is a flight recorder: :meth:`at_barrier` is called."""
     _now: Callable[[], int]
     _record: StepRecord
 
@@ -33,7 +33,7 @@ class Recording:
         return self._now()
 
     def launched(self) -> None:
-        """The step's forward is enqueued whole. Asked for by ``timing`` and by ``recording``."""
+        """The step's forward is enqueued whole. Asked for by ``timing``: the barrier comes right behind it."""
         self._record.launch_ns = self._now()
 
     def at_barrier(self, verdict: VerdictLike, event: object | None) -> None:
@@ -44,16 +44,11 @@ class Recording:
             event: what a fine fence waits for; None: there is no such event. It isn't kept, only told apart.
         """
         record = self._record
-        self.decide(record, verdict)
-        if event is not None:
-            record.event_id = id(event)
-        record.entered_ns = self._now()
-
-    @staticmethod
-    def decide(record: StepRecord, verdict: VerdictLike) -> None:
-        """Write down how the step is fenced."""
         record.fence = verdict.kind
         record.reason = verdict.reason
         published = verdict.published
         if published is not None:
             record.resolved, record.bound_record = published
+        if event is not None:
+            record.event_id = id(event)
+        record.entered_ns = self._now()

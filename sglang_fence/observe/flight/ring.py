@@ -23,10 +23,19 @@ class FlightRing:
     """
 
     def __init__(self, steps: int = DEFAULT_STEPS) -> None:
+        self.check(steps)
+        self.records = tuple(StepRecord(None) for _ in range(steps))
+
+    @staticmethod
+    def check(steps: int) -> None:
+        """Refuse what can't be served.
+
+        Raises:
+            ConfigError: as for the class.
+        """
         if not 0 < steps <= MAX_STEPS:
             msg = f"a flight recorder of {steps} steps: give 1 to {MAX_STEPS}, or 0 for none"
             raise ConfigError(msg)
-        self.records = tuple(StepRecord(None) for _ in range(steps))
 
     def keep(self, record: StepRecord) -> None:
         """Copy what a dump tells of a step that has a record of its own.."""
