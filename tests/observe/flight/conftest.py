@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from tests.observe.flight.facts_of import dump_of, step_of
 
 from sglang_fence.observe.flight.form import to_text
+from tests.observe.flight.facts_of import dump_of, step_of
 
 
 @pytest.fixture

@@ -65,8 +65,8 @@ def get_stuck(place: str, at_step: int) -> None:
             block_on_event()
         wait_event(stream, event)
 
-    SimulatedDevice.launch = launch_or_block  # type: ignore[method-assign]
-    SimulatedStream.wait_event = wait_or_block  # type: ignore[method-assign]
+    SimulatedDevice.launch = launch_or_block  # type: ignore[method-assign, assignment] # what it passes on
+    SimulatedStream.wait_event = wait_or_block  # type: ignore[method-assign, assignment] # what it passes on
 
 
 if __name__ == "__main__":

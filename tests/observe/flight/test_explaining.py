@@ -6,12 +6,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.observe.flight.facts_of import STEP_NS, dump_of, launching, step_of
 
 from sglang_fence.contract import FallbackReason, FenceKind, SharedReadEnds
 from sglang_fence.observe.flight.comparing import APART_NS, compare
 from sglang_fence.observe.flight.explaining import What, Who, stand
 from sglang_fence.observe.flight.wording import paragraph
+from tests.observe.flight.facts_of import STEP_NS, dump_of, launching, step_of
 
 if TYPE_CHECKING:
     from sglang_fence.observe.flight.comparing import Comparison

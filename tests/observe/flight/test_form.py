@@ -8,20 +8,20 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.observe.flight.strategies import dumps
 
 from sglang_fence.errors import DumpError
 from sglang_fence.observe.flight.comparing import compare
 from sglang_fence.observe.flight.explaining import stand
 from sglang_fence.observe.flight.form import FORM_VERSION, from_text, read, to_text
 from sglang_fence.observe.flight.wording import paragraph, to_json
+from tests.observe.flight.strategies import dumps
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from sglang_fence.observe.flight.facts import Dump
 
-KINDS = (None, "x", -1, 1.5, [], {}, True)
+KINDS: tuple[object, ...] = (None, "x", -1, 1.5, [], {}, True)
 
 
 @given(dumps)
@@ -46,6 +46,14 @@ def _places(value: object, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     return found
 
 
+def refusal(text: str) -> str | None:
+    try:
+        from_text(text, "d.json")
+    except DumpError as error:
+        return str(error)
+    return None
+
+
 @given(dumps, st.data())
 def test_damage_is_noticed_or_harmless_and_never_a_traceback(dump: Dump, data: st.DataObject) -> None:
     value = json.loads(to_text(dump))
@@ -57,17 +65,14 @@ def test_damage_is_noticed_or_harmless_and_never_a_traceback(dump: Dump, data: s
         del inner[last]
     else:
         inner[last] = data.draw(st.sampled_from(KINDS))
-    try:
-        from_text(json.dumps(value), "d.json")
-    except DumpError as error:
-        assert str(error).startswith("d.json: ")
-        assert "\n" not in str(error)
+    refused = refusal(json.dumps(value))
+    assert refused is None or (refused.startswith("d.json: ") and "\n" not in refused)
 
 
 @given(dumps, st.data())
 def test_a_file_that_was_cut_off_is_refused(dump: Dump, data: st.DataObject) -> None:
     text = to_text(dump)
-    with pytest.raises(DumpError, match="^d.json: not JSON, or not whole"):
+    with pytest.raises(DumpError, match=r"^d.json: not JSON, or not whole"):
         from_text(text[: data.draw(st.integers(0, len(text) - 3))], "d.json")
 
 

@@ -6,11 +6,11 @@ import signal
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.observe.flight.outside import PATIENCE_S, started
 
 from sglang_fence.contract import FenceKind, SharedReadEnds
 from sglang_fence.observe.flight.explaining import What, Who, stand
 from sglang_fence.observe.flight.facts import Cause, Stage
+from tests.observe.flight.outside import PATIENCE_S, started
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -6,18 +6,17 @@ import json
 import signal
 from typing import TYPE_CHECKING
 
-from tests.observe.flight.facts_of import dump_of, step_of
-from tests.observe.flight.outside import started
+import pytest
 from typer.testing import CliRunner
 
-from sglang_fence.cli.app import app
 from sglang_fence.cli import main
+from sglang_fence.cli.app import app
 from sglang_fence.observe.flight.form import to_text
+from tests.observe.flight.facts_of import dump_of, step_of
+from tests.observe.flight.outside import started
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    import pytest
 
 
 def test_the_one_behind_is_found(tmp_path: Path) -> None:
@@ -57,10 +56,9 @@ def test_a_file_that_isnt_a_dump_is_one_line(
     path = tmp_path / "other.json"
     path.write_text("{}", encoding="utf-8")
     monkeypatch.setattr("sys.argv", ["sglang-fence", "explain", str(path)])
-    try:
+    with pytest.raises(SystemExit) as ended:
         main()
-    except SystemExit as ended:
-        assert ended.code == 2
+    assert ended.value.code == 2
     said = capsys.readouterr().err.strip()
     assert said.startswith(f"sglang-fence: {path}: JSON, but not a dump")
     assert "\n" not in said
