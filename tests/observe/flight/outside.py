@@ -57,11 +57,14 @@ class Outside:
 
 
 @contextmanager
-def started(place: str, step: int, folder: Path, *options: str, rank: int = 0) -> Generator[Outside]:
+def started(
+    place: str, step: int, folder: Path, *options: str, rank: int = 0, device: str = "simulated"
+) -> Generator[Outside]:
     """Start a run that gets stuck at a place of a step; it is killed at the end, as nothing else could end it."""
-    command = [sys.executable, str(SCRIPT), place, str(step), "run", "--device", "simulated"]
+    command = [sys.executable, str(SCRIPT), place, str(step), "run", "--device", device]
     command += ["--requests", "3", "--max-new-tokens", "24", "--flight-dir", str(folder), *options]
-    environ = {**os.environ, "RANK": str(rank), "OMP_NUM_THREADS": "1"}
+    paths = os.pathsep.join(sys.path)  # the same modules as here, wherever this runs
+    environ = {**os.environ, "PYTHONPATH": paths, "RANK": str(rank), "OMP_NUM_THREADS": "1"}
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environ) as process:
         try:
             yield Outside(process, folder)
