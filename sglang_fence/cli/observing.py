@@ -79,16 +79,27 @@ class ObserveOptions:
             raise ConfigError(msg)
 
     def flight(self) -> FlightOptions:
-        """The flight recorder's options; where nothing is observed, there is none.
+        """The flight recorder's options. There is none where nothing is observed.
+
+        Where nobody asked for one and its dumps had nowhere to go, there is none, either.
 
         Raises:
-            ConfigError: as for :class:`~sglang_fence.observe.flight.options.FlightOptions`.
+            ConfigError: a number that can't be served, or a folder that can't be written.
         """
         steps = self.flight_recorder
         if steps is None:
             steps = DEFAULT_STEPS if self.observe else 0
         rank = os.environ.get("RANK", "0")
-        return FlightOptions(steps=steps, folder=self.flight_dir, watchdog_s=self.watchdog or 0.0, rank=rank)
+        options = FlightOptions(steps=steps, folder=self.flight_dir, watchdog_s=self.watchdog or 0.0, rank=rank)
+        if steps:
+            try:
+                options.files()
+            except ConfigError as error:
+                if self.flight_recorder is not None or self.flight_dir is not None or self.watchdog:
+                    raise
+                typer.echo(f"no flight recorder: {error}", err=True)
+                return FlightOptions(steps=0)
+        return options
 
     def sampling(self, *, virtual: bool) -> Sampling:
         """Which steps are timed and traced.

@@ -141,7 +141,7 @@ SWITCHES = (
         "SGLANG_FENCE_WATCHDOG",
         "watchdog",
         _seconds,
-        str(DEFAULT_WATCHDOG_S),
+        f"{DEFAULT_WATCHDOG_S:g}",
         "It dumps when a step hasn't moved for so many seconds, once a stall; 0: never.",
     ),
 )

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sglang_fence.errors import ConfigError
+from sglang_fence.observe.flight.files import DumpFiles
 from sglang_fence.observe.flight.ring import DEFAULT_STEPS, FlightRing
 
 SHORTEST_S = 0.1
@@ -40,10 +41,19 @@ class FlightOptions:
             msg = "a watchdog without a flight recorder has nothing to write: keep at least one step, or leave it out"
             raise ConfigError(msg)
 
-    @property
-    def where(self) -> Path:
-        """The folder of the dumps."""
-        return Path(tempfile.gettempdir()) if self.folder is None else self.folder
+    def files(self) -> DumpFiles:
+        """Make the folder of the dumps.
+
+        Raises:
+            ConfigError: it can't be made or written.
+        """
+        if self.folder is not None:
+            return DumpFiles(self.folder, self.rank)
+        try:
+            return DumpFiles(Path(tempfile.gettempdir()), self.rank)
+        except FileNotFoundError as error:
+            msg = "the system has no folder for temporary files: name one for the dumps"
+            raise ConfigError(msg) from error
 
     def ring(self) -> FlightRing | None:
         """Make the ring; None where there is no flight recorder."""

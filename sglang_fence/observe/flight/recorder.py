@@ -14,7 +14,6 @@ from sglang_fence import __version__
 from sglang_fence.errors import UserError
 from sglang_fence.observe.flight.crashes import CrashHooks
 from sglang_fence.observe.flight.facts import Cause, Clock, Dump
-from sglang_fence.observe.flight.files import DumpFiles
 from sglang_fence.observe.flight.form import to_text
 from sglang_fence.observe.flight.signalling import SignalPipe
 from sglang_fence.observe.flight.snapshot import progress_of, stack_of, steps_of
@@ -57,7 +56,7 @@ class FlightRecorder(AbstractContextManager["FlightRecorder"]):
         self._probe = probe
         self._clock = Clock.VIRTUAL if virtual else Clock.HOST
         self._rank = options.rank
-        self._files = DumpFiles(options.where, options.rank)
+        self._files = options.files()
         self._watchdog_s = options.watchdog_s
         self._turn = threading.Lock()
         self._crashed: set[type[BaseException]] = set()
