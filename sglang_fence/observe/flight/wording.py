@@ -6,10 +6,14 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from sglang_fence.observe.flight.explaining import What, Who
+from sglang_fence.observe.flight.facts import Clock, Stage
 
 if TYPE_CHECKING:
     from sglang_fence.observe.flight.comparing import Comparison
     from sglang_fence.observe.flight.explaining import Standing, Wait
+    from sglang_fence.observe.flight.facts import StepFacts
+
+_SECOND_NS = 1_000_000_000
 
 _KNOWN_BY = {
     "results": "its results are in the host's hands",
@@ -18,8 +22,8 @@ _KNOWN_BY = {
 }
 _HOST = {
     What.RESULTS: "for the results of step {step}",
-    What.LAUNCH: "in the launch of step {step}: its fence isn't decided",
-    What.BARRIER: "at the barrier of step {step}: its wait isn't enqueued",
+    What.LAUNCH: "in the launch of step {step}",
+    What.BARRIER: "at the barrier of step {step}, whose wait isn't enqueued",
 }
 
 
@@ -30,11 +34,7 @@ def paragraph(standing: Standing) -> list[str]:
     cause = dump.cause.value if dump.detail is None else f"{dump.cause.value}: {dump.detail}"
     lines = [f"{standing.label} (pid {dump.pid}), dumped at {at} UTC ({cause}), {len(dump.steps)} steps kept"]
     if newest is not None:
-        lines.append(
-            f"newest step: {newest.step}, {newest.mode} on {newest.backend}, {newest.batch_size} requests, fence "
-            f"{newest.fence.value}{'' if newest.reason is None else f' ({newest.reason.value})'}, "
-            f"{newest.stage.value.replace('_', ' ')}"
-        )
+        lines.append(_newest(newest))
     if standing.completed is None:
         lines.append("last completed: not known")
     else:
@@ -50,18 +50,31 @@ def paragraph(standing: Standing) -> list[str]:
 
 def sentence(wait: Wait, standing: Standing) -> str:
     """Return one wait in words."""
-    since = "" if wait.since_ns is None else f", {_ago(wait.since_ns, standing)}"
+    since = "" if wait.since_ns is None else _time(wait.since_ns, standing)
+    ago = since and f", {since} ago"
     if wait.who is Who.HOST:
         where = f", in {standing.dump.stack[0]}" if standing.dump.stack else ""
-        return f"the host waits {_HOST[wait.what].format(step=wait.step)}{since}{where}"
+        return f"the host waits {_HOST[wait.what].format(step=wait.step)}{since and f', for {since}'}{where}"
     if wait.who is Who.FORWARD_STREAM:
-        return f"the forward stream isn't known to be done with step {wait.step}, the oldest under way{since}"
+        return f"the forward stream isn't known to be done with step {wait.step}, the oldest under way, begun{ago[1:]}"
     if wait.what is What.FORWARD:
-        return f"the schedule stream waits for all of the forward of step {wait.step}{since}"
+        return f"the schedule stream was told to wait for all of the forward of step {wait.step}{ago}"
     ends = "" if wait.ends is None else f", {wait.ends.name}"
     event = "an event" if wait.event is None else f"event {wait.event:#x}"
     record = "a record whose number isn't known" if wait.record is None else f"record {wait.record}"
-    return f"the schedule stream waits for {record} of step {wait.step} ({event}{ends}){since}"
+    return f"the schedule stream was told to wait for {record} of step {wait.step} ({event}{ends}){ago}"
+
+
+def _newest(step: StepFacts) -> str:
+    if step.stage in {Stage.LAUNCHING, Stage.LAUNCHED}:
+        fence = "its fence isn't decided"
+    elif step.stage is Stage.UNFENCED:
+        fence = "its loop has no barrier"
+    else:
+        reason = "" if step.reason is None else f" ({step.reason.value})"
+        fence = f"fence {step.fence.value}{reason}"
+    stage = step.stage.value.replace("_", " ")
+    return f"newest step: {step.step}, {step.mode} on {step.backend}, {step.batch_size} requests, {stage}, {fence}"
 
 
 def to_json(comparison: Comparison) -> dict[str, Any]:
@@ -104,6 +117,6 @@ def _standing_to_json(standing: Standing) -> dict[str, Any]:
     }
 
 
-def _ago(nanoseconds: int, standing: Standing) -> str:
-    kind = " of virtual time" if standing.dump.clock.value == "virtual" else ""
-    return f"for {nanoseconds / 1e9:.3f} s{kind}"
+def _time(nanoseconds: int, standing: Standing) -> str:
+    amount = f"{nanoseconds / 1e9:.3f} s" if nanoseconds >= _SECOND_NS else f"{nanoseconds / 1e6:.3f} ms"
+    return amount + (" of virtual time" if standing.dump.clock is Clock.VIRTUAL else "")
