@@ -124,17 +124,21 @@ def test_a_loop_without_a_barrier_keeps_its_steps_as_unfenced() -> None:
 
 def test_results_in_hand_are_noted_while_it_serves() -> None:
     heard: list[tuple[int, int, int]] = []
+    timed: list[int] = []
 
     class Looking(Observer):
         def step_started(self, step: int) -> None:
             progress = watched.engine.probe.progress
             heard.append((step, progress.in_hand, progress.awaited))
+            timed.append(progress.timed)
 
     watched = watch(Sampling(timing_every=1), observers=[Looking()], ring=FlightRing())
     watched.serve()
     overlapped = [(step, in_hand) for step, in_hand, _ in heard if step - in_hand == 2]
     assert len(overlapped) > 10  # an overlapped launch has the results of the last but one
     assert {awaited for _, _, awaited in heard} == {-1}
+    assert timed == sorted(timed)
+    assert timed[-1] >= heard[-1][0] - 3  # what is read is at most two steps behind what could be
 
 
 def test_without_observers_nothing_is_recorded() -> None:

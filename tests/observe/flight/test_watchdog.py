@@ -85,6 +85,21 @@ def test_a_step_that_doesnt_come_to_its_barrier_stalls_as_well() -> None:
     assert watched.wait(TOO_LONG_S + 2) == 1
 
 
+def test_each_move_within_a_step_begins_the_time_anew() -> None:
+    watched = Watched()
+    watched.start()
+    assert watched.wait(TOO_LONG_S - 2) == 0
+    watched.probe.launched()
+    assert watched.wait(TOO_LONG_S - 2) == 0
+    watched.probe.at_barrier(Fine(), object())
+    assert watched.wait(TOO_LONG_S - 2) == 0
+    watched.probe.after_wait(Fine())
+    assert watched.wait(TOO_LONG_S - 2) == 0
+    watched.probe.progress.awaited = 0
+    assert watched.wait(TOO_LONG_S - 2) == 0
+    assert watched.wait(4) == 1
+
+
 def test_idling_is_no_stall() -> None:
     watched = Watched()
     watched.step()
