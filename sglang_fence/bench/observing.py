@@ -11,6 +11,7 @@ from sglang_fence.bench.blocks import in_turns
 from sglang_fence.bench.overlap import OverlapLoop, StepShape
 from sglang_fence.bench.spinning import cuda_spinner, simulated
 from sglang_fence.observe.exporting import ExportContext, make_exporter
+from sglang_fence.observe.flight.ring import FlightRing
 from sglang_fence.observe.sampling import Sampling
 from sglang_fence.observe.summary import Summary, percentile
 
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
     from sglang_fence.observe.observer import Observer
 
 STEPS = 2_000
+
+FLYING = "default, flight recorder"
+"""The variant with the flight recorder."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +63,7 @@ def variants(otlp: str | None) -> dict[str, Callable[[], tuple[list[Observer], S
         "nothing": lambda: ([], Sampling()),
         "counts alone": lambda: ([Summary()], Sampling(timing_every=0)),
         "default": lambda: ([Summary()], Sampling()),
+        FLYING: lambda: ([Summary()], Sampling()),
         "every step timed": lambda: ([Summary()], Sampling(timing_every=1)),
     }
     if otlp is not None:
@@ -76,7 +81,12 @@ def blocks(device: DeviceModule, *, otlp: str | None, steps: int = STEPS) -> Map
         device, spinner = simulated(shape)
     streams = device.Stream("schedule"), device.Stream("forward")
     return {
-        name: _block(OverlapLoop(device, spinner, shape, "fine", *make(), streams), steps)
+        name: _block(
+            OverlapLoop(
+                device, spinner, shape, "fine", *make(), streams, ring=FlightRing() if name == FLYING else None
+            ),
+            steps,
+        )
         for name, make in variants(otlp).items()
     }
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from sglang_fence.bench.spinning import Spinner
     from sglang_fence.device.protocol import DeviceModule, Event, Stream
+    from sglang_fence.observe.flight.ring import FlightRing
     from sglang_fence.observe.observer import Observer
     from sglang_fence.observe.sampling import Sampling
 
@@ -67,9 +68,10 @@ class OverlapLoop:
             served by the same hardware queues.
         ends: what the step declares. PRE_REPLAY reads before its replay, the others inside the graph; only
             IN_REPLAY plants a marker.
+        ring: the flight recorder's; None: there is none.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what a loop consists of, and who looks on
         self,
         device: DeviceModule,
         spinner: Spinner,
@@ -80,10 +82,11 @@ class OverlapLoop:
         streams: tuple[Stream, Stream] | None = None,
         *,
         ends: SharedReadEnds = SharedReadEnds.IN_REPLAY,
+        ring: FlightRing | None = None,
     ) -> None:
         self._device = device
         self.schedule, self.forward = streams or (device.Stream("schedule"), device.Stream("forward"))
-        self.probe = make_probe(device, observers, sampling, self.forward, self.schedule)
+        self.probe = make_probe(device, observers, sampling, self.forward, self.schedule, ring)
         pool = EventPool(device)
         self._mailbox = Mailbox(pool)
         self._publisher = Publisher(self._mailbox, pool)

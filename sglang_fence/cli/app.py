@@ -18,6 +18,7 @@ from sglang_fence.cli import (
     demo_command,
     docs_command,
     doctor_command,
+    explain_command,
     nsys_command,
     report_command,
     rules_command,
@@ -40,6 +41,7 @@ app.command("top")(top_command.top)
 app.command("doctor")(doctor_command.doctor)
 app.command("nsys")(nsys_command.nsys)
 app.command("report")(report_command.report)
+app.command("explain")(explain_command.explain)
 app.command("demo")(demo_command.demo)
 app.add_typer(bench_command.app, name="bench")
 app.add_typer(dashboards_command.app, name="dashboards")

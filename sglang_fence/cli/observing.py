@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from contextlib import suppress
 from dataclasses import dataclass
@@ -12,6 +13,8 @@ import typer
 from sglang_fence.device.cuda_profiler import cuda_profiler
 from sglang_fence.errors import ConfigError
 from sglang_fence.observe.exporting import ExportContext, make_exporter
+from sglang_fence.observe.flight.options import FlightOptions
+from sglang_fence.observe.flight.ring import DEFAULT_STEPS
 from sglang_fence.observe.profiling import ProfiledSteps, StepRange
 from sglang_fence.observe.run_record import RunRecorder
 from sglang_fence.observe.sampling import DEFAULT_TIMING_EVERY, Sampling
@@ -44,6 +47,9 @@ class ObserveOptions:
     perfetto: Path | None = None
     record: Path | None = None
     profile_steps: str | None = None
+    flight_recorder: int | None = None
+    flight_dir: Path | None = None
+    watchdog: float | None = None
 
     def __post_init__(self) -> None:
         given = {
@@ -56,6 +62,9 @@ class ObserveOptions:
             "--timing-every": self.timing_every is not None,
             "--trace-ratio": self.trace_ratio is not None,
             "--trace-coarse": self.trace_coarse,
+            "--flight-recorder": bool(self.flight_recorder),
+            "--flight-dir": self.flight_dir is not None,
+            "--watchdog": bool(self.watchdog),
         }
         if not self.observe and any(given.values()):
             option = next(option for option, there in given.items() if there)
@@ -75,6 +84,29 @@ class ObserveOptions:
             option = "--trace-coarse" if self.trace_ratio is None else f"--trace-ratio {self.trace_ratio:g}"
             msg = f"{option}: traces have nowhere to go; add --otlp, --perfetto or --record"
             raise ConfigError(msg)
+
+    def flight(self) -> FlightOptions:
+        """The flight recorder's options. There is none where nothing is observed.
+
+        Where nobody asked for one and its dumps had nowhere to go, there is none, either.
+
+        Raises:
+            ConfigError: a number that can't be served, or a folder that can't be written.
+        """
+        steps = self.flight_recorder
+        if steps is None:
+            steps = DEFAULT_STEPS if self.observe else 0
+        rank = os.environ.get("RANK", "0")
+        options = FlightOptions(steps=steps, folder=self.flight_dir, watchdog_s=self.watchdog or 0.0, rank=rank)
+        if steps:
+            try:
+                options.files()
+            except ConfigError as error:
+                if self.flight_recorder is not None or self.flight_dir is not None or self.watchdog:
+                    raise
+                typer.echo(f"no flight recorder: {error}", err=True)
+                return FlightOptions(steps=0)
+        return options
 
     def sampling(self, *, virtual: bool) -> Sampling:
         """Which steps are timed and traced.

@@ -32,6 +32,7 @@ from sglang_fence.engine.requests import Request, SamplingParams
 from sglang_fence.environ import Switches
 from sglang_fence.errors import ConfigError, PromptError
 from sglang_fence.models.loading import EMBEDDED, ModelOptions
+from sglang_fence.observe.flight.recorder import recording
 from sglang_fence.observe.run_record import SCHEMA
 
 BUILT_IN_REQUESTS = 32
@@ -126,6 +127,15 @@ def run(  # noqa: PLR0913 - a command line has as many options as its users need
     profile_steps: Annotated[
         str | None, typer.Option(metavar="N:M", help="Steps to capture, for nsys --capture-range=cudaProfilerApi.")
     ] = None,
+    flight_recorder: Annotated[
+        int | None, typer.Option(help="Steps that the flight recorder keeps, 256 if left out; 0: none.")
+    ] = None,
+    flight_dir: Annotated[
+        Path | None, typer.Option(help="Where its dumps go (on SIGUSR2, a crash, a stall); the system's temporary one.")
+    ] = None,
+    watchdog: Annotated[
+        float | None, typer.Option(help="Dump when a step hasn't moved for so many seconds; off if left out.")
+    ] = None,
     output: Annotated[Path | None, typer.Option(help="Write a line of JSON a request, in the order given.")] = None,
     json_file: Annotated[Path | None, typer.Option("--json", help="Write what the fence did, as JSON.")] = None,
 ) -> None:
@@ -149,7 +159,11 @@ def run(  # noqa: PLR0913 - a command line has as many options as its users need
         perfetto=perfetto,
         record=record,
         profile_steps=profile_steps,
+        flight_recorder=flight_recorder,
+        flight_dir=flight_dir,
+        watchdog=watchdog,
     )
+    flight = observe_options.flight()
     lines = _lines(prompts, requests, seed, defaults)
     options = EngineOptions(
         model=ModelOptions(model, dtype.value, sliding_window, context_length),
@@ -168,8 +182,9 @@ def run(  # noqa: PLR0913 - a command line has as many options as its users need
         switches=Switches.from_environ(),
     )
     opened = open_device(device.value, costs, check_hazards=check_hazards)
-    watching = observing(observe_options, virtual=opened.virtual_seconds() is not None)
-    engine = Engine(opened, options, watching.observers, sampling=watching.sampling)
+    virtual = opened.virtual_seconds() is not None
+    watching = observing(observe_options, virtual=virtual)
+    engine = Engine(opened, options, watching.observers, sampling=watching.sampling, ring=flight.ring())
     watching.announce()
     asked = [to_request(line, engine.model.tokenizer, defaults) for line in lines]
     for request in asked:
@@ -184,7 +199,7 @@ def run(  # noqa: PLR0913 - a command line has as many options as its users need
     for request in failed:
         typer.echo(f"sglang-fence: request {request.id}: {request.error}; the others are served", err=True)
     started = time.perf_counter()
-    with serving(len(asked) - len(failed)) as on_finish:
+    with recording(engine.probe, flight, virtual=virtual), serving(len(asked) - len(failed)) as on_finish:
         scheduler = engine.serve(asked, on_finish)
         engine.close()
     outcome = Outcome.of(engine, scheduler, watching.summary, asked, time.perf_counter() - started)

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 from sglang_fence.observe.ranging import Ranging
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from sglang_fence.observe.device_times import DeviceTimes
     from sglang_fence.observe.ledger import Health
     from sglang_fence.observe.reading import Reader
@@ -27,7 +29,8 @@ class Choosing(Ranging):
     timing: bool
     _due: float
     _full_next: bool
-    _light: StepRecord
+    _light: Sequence[StepRecord]
+    _lights: int
     _looks: bool
     _meter_ns: int
     _newest: int
@@ -55,7 +58,7 @@ class Choosing(Ranging):
         in_turn = times is not None and every > 0 and step % every == 0
         if traced is None and not in_turn and not self._full_next and not self._wants_end_before(step + 1):
             self.timing = False
-            return self._light
+            return self._light[step % self._lights]
         record = self._reader.take()
         record.begin()
         record.started_ns = self._now()

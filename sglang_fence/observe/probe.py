@@ -6,8 +6,7 @@ Three attributes say what has to be called, so that a step pays for what is aske
   gives functions back as they are.
 * :attr:`StepProbe.timing`: device moments of the current step are taken, since it is timed or traced, or since a gap
   of such a step begins or ends with it. All other steps are counted, and are over at their barrier.
-* :attr:`StepProbe.pending`: device times may have come in, to be read in bounded batches on the serving thread
-  (:meth:`StepProbe.drain`).
+* :attr:`StepProbe.pending`: device times may have come in, to be read in bounded batches (:meth:`StepProbe.drain`).
 """
 
 from __future__ import annotations
@@ -17,9 +16,11 @@ from typing import TYPE_CHECKING, Any
 
 from sglang_fence.contract import FenceKind, SharedReadEnds
 from sglang_fence.observe.choosing import METER_EVERY, Choosing, meter_cost_ns
+from sglang_fence.observe.flight.progress import Progress
+from sglang_fence.observe.flight.recording import Recording
 from sglang_fence.observe.ledger import Health
 from sglang_fence.observe.reading import DRAIN_LIMIT, Reader
-from sglang_fence.observe.record import FENCED, UNKNOWN_OR_EARLY, StepRecord
+from sglang_fence.observe.record import FENCED, NOT_YET, UNKNOWN_OR_EARLY, StepRecord
 from sglang_fence.observe.sampling import START_EVERY, Sampler, Sampling
 from sglang_fence.observe.timing import END, RELEASED
 from sglang_fence.observe.tracing import Tracer
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
     from sglang_fence.contract import ForwardMode
     from sglang_fence.observe.device_times import DeviceTimes
+    from sglang_fence.observe.flight.ring import FlightRing
     from sglang_fence.observe.ledger import Facts
     from sglang_fence.observe.observer import Observers
     from sglang_fence.observe.record import Phase
@@ -38,7 +40,7 @@ IN_FLIGHT = 64
 """Records: steps launched whose device times aren't read yet. Overlap keeps two in flight; the rest is slack."""
 
 
-class StepProbe(Choosing):
+class StepProbe(Choosing, Recording):
     """Writes down each step.
 
     Args:
@@ -48,6 +50,7 @@ class StepProbe(Choosing):
         health: where the probe counts what became of its own work.
         now: the host's clock in nanoseconds.
         live: whether tracing may be switched on later, so that ranges are heard from the start.
+        ring: the flight recorder's; None: there is none.
     """
 
     def __init__(
@@ -59,6 +62,7 @@ class StepProbe(Choosing):
         health: Health | None = None,
         now: Callable[[], int] = perf_counter_ns,
         live: bool = False,
+        ring: FlightRing | None = None,
     ) -> None:
         self.observers = observers
         self.health = Health() if health is None else health
@@ -75,10 +79,13 @@ class StepProbe(Choosing):
         self.timed = times is not None
         """Whether device times are taken, on some steps at least."""
         self._tracer = Tracer(self._sampler, now, times)
-        self._reader = Reader(observers, self.health, times, self._tracer, IN_FLIGHT if self.on else 1)
-        self._light = StepRecord(None)
-        """Carries every step that is only counted: it is over before the next begins."""
-        self._record = self._light
+        self.progress = Progress()
+        self._reader = Reader(observers, self.health, times, self._tracer, IN_FLIGHT if self.on else 1, self.progress)
+        self.ring, self.recording = ring, self.on and ring is not None
+        self._light = (StepRecord(None),) if ring is None else ring.records
+        """Carry the steps that are only counted, each of which is over before the next begins."""
+        self._lights = len(self._light)
+        self._record = self._light[0]
         self._since = self._newest = -1
         """The newest step that is more than counted, and the first from which on all are."""
         self._due: float = 0
@@ -95,11 +102,6 @@ class StepProbe(Choosing):
         """Steps whose device times weren't read in time."""
         return sum(self.health.unresolved.values())
 
-    @property
-    def traced(self) -> bool:
-        """Whether the current step is traced, or will be if it is coarse."""
-        return self._record.marks is not None
-
     def add_forward_stream(self, forward: object, observer: ObserverStream) -> None:
         """Take up one more forward stream. It gets an observer stream of its own, so that none delays another's."""
         if self._times is not None:
@@ -110,14 +112,12 @@ class StepProbe(Choosing):
         for hook in self.observers.run_started:
             hook(facts)
 
-    # What the runtime calls, in the order of a step.
-
     def step_started(self, step: int, mode: ForwardMode, backend: str, batch_size: int, tokens: int) -> None:
         """A step's batch is ready; its forward is enqueued next."""
         self._metered = metered = step % METER_EVERY == 0
         began = perf_counter_ns() if metered else 0
         if step < self._due:
-            record, self.timing = self._light, False
+            record, self.timing = self._light[step % self._lights], False
         else:
             record = self._choose(step)
         self._record = record
@@ -130,20 +130,20 @@ class StepProbe(Choosing):
         record.declared = record.resolved = SharedReadEnds.UNKNOWN
         record.downgrade = record.reason = record.bound_record = None
         record.fence = FenceKind.ABSENT
+        if self.recording:
+            record.event_id = None
+            record.launch_ns = record.entered_ns = record.barrier_ns = NOT_YET
+            if not self.timing:
+                record.started_ns = self._now()
         for hook in self.observers.step_started:
             hook(step)
         if metered:
             self._meter("step_started", began, perf_counter_ns())
 
-    def link(self, traceparents: tuple[str, ...]) -> None:
-        """Say which requests the step serves, by the W3C ``traceparent`` they came with; for traced steps."""
-        self._record.links = traceparents
-        self._record.is_written = True
-
     def forward_started(self, forward: object) -> None:
         """Nothing of the step is on its forward stream yet; whatever it waits for there is. Asked for by ``timing``."""
         record = self._record
-        if record is self._light:
+        if not self.timing:
             return
         began = perf_counter_ns() if self._metered else 0
         previous = self._reader.follow(record, forward, self._since)
@@ -180,10 +180,6 @@ class StepProbe(Choosing):
             return None
         timers.recorded |= END
         return timers.end_event
-
-    def launched(self) -> None:
-        """The step's forward is enqueued whole. Asked for by ``timing``."""
-        self._record.launch_ns = self._now()
 
     def reads_end(self, verdict: VerdictLike, event: object | None, forward: object) -> None:
         """The step is enqueued whole on ``forward``, and its fence decided. Asked for by ``timing``.
@@ -223,17 +219,18 @@ class StepProbe(Choosing):
         began = perf_counter_ns() if self._metered else 0
         record = self._record
         record.barrier_ns = self._now()
-        record.fence = fence = verdict.kind
-        record.reason = verdict.reason
-        published = verdict.published
-        if published is not None:
-            record.resolved, record.bound_record = published
-        for hook in self.observers.barrier_applied:
-            hook(record)
-        if self._ranges and fence in FENCED:
+        if not self.recording:  # at_barrier() has written it down otherwise
+            record.fence = verdict.kind
+            record.reason = verdict.reason
+            published = verdict.published
+            if published is not None:
+                record.resolved, record.bound_record = published
+        if self._ranges and record.fence in FENCED:
             self._tracer.last_fenced = record.step
-        if record is self._light:  # over; _end() does the same, a call further down
-            observers = self.observers
+        observers = self.observers
+        for hook in observers.barrier_applied:
+            hook(record)
+        if not self.timing:  # over; _end() does the same, a call further down
             told: Callable[[StepRecord], None] | None = None
             try:
                 for told in observers.finishing:
@@ -248,6 +245,8 @@ class StepProbe(Choosing):
     def no_barrier(self) -> None:
         """The loop that ran the step has no barrier."""
         record = self._record
+        if self.recording:
+            record.entered_ns = self._now()
         if record.timers is not None and not record.timers.recorded & END and self._wants_end(record):
             record.timers.record_end(record.forward)
         if record.marks is not None and not record.traced:
@@ -255,7 +254,7 @@ class StepProbe(Choosing):
         self._end(record)
 
     def drain(self, limit: int = DRAIN_LIMIT) -> int:
-        """Read finished steps, those of one forward stream in order; return how many. See :data:`DRAIN_LIMIT`."""
+        """Read finished steps, those of one forward stream in order; return how many."""
         began = perf_counter_ns() if self._metered else 0
         count = self._reader.drain(limit)
         self.pending = self._reader.ready
@@ -272,6 +271,7 @@ class StepProbe(Choosing):
     def flush(self) -> None:
         """Read what is left. The caller has synchronised the device, so that all of it is there."""
         self._reader.flush(DRAIN_LIMIT)
+        self.progress.settle(self._now())
         self.pending = False
         self._due = 0  # who serves on may count its steps from 0 again
 
@@ -283,10 +283,12 @@ class StepProbe(Choosing):
 
     def _end(self, record: StepRecord) -> None:
         """The step is enqueued whole, with its barrier: what is only counted is over; the rest waits for its times."""
-        if record is self._light:
+        if not self.timing:
             for finished in self.observers.step_finished:
                 finished(record)
             return
+        if self.recording and self.ring is not None:
+            self.ring.keep(record)
         if not record.timed:
             self._reader.finish(record)
             return

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from sglang_fence.observe.device_times import DeviceTimes
+    from sglang_fence.observe.flight.progress import Progress
     from sglang_fence.observe.ledger import Health
     from sglang_fence.observe.marks import Mark
     from sglang_fence.observe.observer import Observers
@@ -32,11 +33,10 @@ BATCH = 8
 """Steps that are read in one go: code that runs each time from a cold cache costs three times as much."""
 
 DRAIN_LIMIT = 12
-"""What a drain reads at the most: about 40 µs. A step with slack and wait alone counts as one, any other as
-:data:`FULL`, and a traced one ends it."""
+"""What a drain reads at the most: about 40 µs. A step with slack and wait alone counts as one, a traced one ends it."""
 
 FULL = 3
-"""What a step counts as whose moments are put on the timeline, against one that only has a slack and a wait."""
+"""What any other step counts as: its moments are put on the timeline."""
 
 
 class Reader:
@@ -48,6 +48,7 @@ class Reader:
         times: None where no device times are taken.
         tracer: takes the ranges of finished steps back.
         count: of records.
+        progress: where the newest step whose times were read is noted.
     """
 
     def __init__(
@@ -57,9 +58,9 @@ class Reader:
         times: DeviceTimes | None,
         tracer: Tracer,
         count: int,
+        progress: Progress,
     ) -> None:
-        self._observers = observers
-        self._health = health
+        self._observers, self._health, self._progress = observers, health, progress
         self.times = times
         self._tracer = tracer
         self._last: dict[object, StepRecord] = {}
@@ -210,6 +211,7 @@ class Reader:
         if slack < 0.0:
             record.clamped, record.is_written, slack = ("slack",), True, 0.0
         record.slack_us = slack
+        self._progress.timed = record.step
         record.wait_us = max(0.0, wait - late)
         self.finish(record)
         return True
@@ -230,6 +232,7 @@ class Reader:
             if found is None:
                 return False
             marks = found
+        self._progress.timed = record.step
         moments = gather(record, timers, times)
         settle(record, moments, natural_gap=times.natural_gap_us, latency=times.offsets.launch_us)
         follow_gap(record, moments, times)
@@ -279,8 +282,7 @@ class Reader:
 
     def _release(self, record: StepRecord) -> None:
         """Take a record back once it is over, no step that isn't looks at it, and none follows it on its stream."""
-        linked = record.previous is not None or record.next is not None
-        if record.finished and not linked and self._last.get(record.forward) is not record:
+        if record.finished and record.previous is record.next is None and self._last.get(record.forward) is not record:
             self._free.append(record)
 
     def _forget(self) -> None:

@@ -53,6 +53,8 @@ class StepRecord:
         "clamped",
         "declared",
         "downgrade",
+        "entered_ns",
+        "event_id",
         "fence",
         "finished",
         "forward",
@@ -96,8 +98,12 @@ class StepRecord:
         self.started_ns = 0
         self.launch_ns = 0
         """Its forward is enqueued whole."""
+        self.entered_ns = NOT_YET
+        """Its fence is decided, and its wait is enqueued next. Written for the flight recorder alone."""
         self.barrier_ns = 0
         """Its wait is enqueued."""
+        self.event_id: int | None = None
+        """Tells apart the event that a fine fence waits for. Written for the flight recorder alone."""
         self.host_start_ns = NOT_YET
         """The host enqueues the forward's first work. Written where the start is timed."""
         self.is_written = True
@@ -158,7 +164,8 @@ class StepRecord:
         self.tokens = tokens
         self.phases.clear()
         self.declared = self.resolved = SharedReadEnds.UNKNOWN
-        self.downgrade = self.reason = self.bound_record = None
+        self.downgrade = self.reason = self.bound_record = self.event_id = None
+        self.launch_ns = self.entered_ns = self.barrier_ns = NOT_YET
         self.fence = FenceKind.ABSENT
 
     def begin(self) -> None:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from sglang_fence.device.cuda import CudaDevice, CudaStream
+    from sglang_fence.observe.flight.ring import FlightRing
     from sglang_fence.observe.sampling import Sampling
     from sglang_fence.observe.standing import Facts, Health
     from sglang_fence.sglang_plugin.shapes import SchedulerLike
@@ -38,12 +39,20 @@ class CoreProbe:
         self.resolved = probe.resolved
         self.launched = probe.launched
         self.link = probe.link
+        self.recording = probe.recording
+        self.progress = probe.progress
+        self.at_barrier = probe.at_barrier
         self.before_wait = probe.before_wait
         self.after_wait = probe.after_wait
         self.no_barrier = probe.no_barrier
         self.drain = probe.drain
         self.idle = probe.idle
         self.close = probe.close
+
+    @property
+    def core(self) -> StepProbe:
+        """The core's probe."""
+        return self._probe
 
     @property
     def traced(self) -> bool:
@@ -106,6 +115,7 @@ def make_probe(
     streams: CudaStreams | None,
     *,
     live: bool,
+    ring: FlightRing | None = None,
 ) -> CoreProbe:
     """Make the probe; with device times where there are ``streams`` to take them on.
 
@@ -113,7 +123,7 @@ def make_probe(
     """
     times = None if streams is None else device_times(scheduler, streams, health)
     apart = dataclasses.replace(health, cost_ns=Counter())
-    probe = StepProbe(observers, times, sampling=sampling, health=apart, live=live)
+    probe = StepProbe(observers, times, sampling=sampling, health=apart, live=live, ring=ring)
     return CoreProbe(probe, streams, marks=live or sampling.traces or bool(observers.range_started))
 
 

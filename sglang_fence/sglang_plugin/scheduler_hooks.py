@@ -6,6 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from sglang_fence.contract import FallbackReason, FenceKind, ForwardMode
+from sglang_fence.observe.record import NO_STEP
 from sglang_fence.sglang_plugin.guard import Handler
 from sglang_fence.sglang_plugin.phases import role_of
 from sglang_fence.sglang_plugin.requests import traceparents
@@ -52,6 +53,8 @@ class Watch:
     def begin(self, scheduler: SchedulerLike, batch: ScheduleBatchLike | None) -> None:
         """Begin a step; ``batch`` is what it computes."""
         self.meter.next_step()
+        if self.forward_stream is not None and self.steps.probe.recording:
+            self.note_results(scheduler)
         owner = self._owner_before = scheduler.model_worker.last_shared_read_runner
         self._lying = owner.shared_read_done_event
         self.forward_enqueued = False
@@ -65,6 +68,10 @@ class Watch:
             if self.forward_stream is not None and scheduler.last_batch is not None and not scheduler.result_queue:
                 self.unoverlapped[mode] += 1  # an overlapped launch has the last one's results still to process
             self.steps.begin(mode, backend, size, batch.extend_num_tokens or size)
+
+    def note_results(self, scheduler: SchedulerLike) -> None:
+        """Note whose results the host has: of all launches but those whose results lie in the queue."""
+        self.steps.probe.progress.in_hand = max(NO_STEP, self.steps.number - len(scheduler.result_queue))
 
     def judge(self, scheduler: SchedulerLike) -> Verdict:
         """Return how the barrier is about to come out, by what SGLang itself looks at."""
@@ -168,8 +175,10 @@ class OnIdle(Handler):
 
     def before(self, *_: Any) -> None:  # noqa: ANN401, D102 - see Handler
         self._watch.meter.on = False  # the scheduler spins here: what this costs isn't a step's
-        self._watch.steps.close_absent()
-        self._watch.steps.probe.idle()
+        steps = self._watch.steps
+        steps.close_absent()
+        steps.probe.progress.in_hand = steps.number  # it idles once all results are processed, and not before
+        steps.probe.idle()
 
 
 class Ranged(Handler):

@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from sglang_fence.device.cuda_profiler import cuda_profiler
 from sglang_fence.observe.exporting import GROUP, ExportContext, make_exporter
+from sglang_fence.observe.flight.ring import FlightRing
 from sglang_fence.observe.observer import Observer, Observers
 from sglang_fence.observe.profiling import ProfiledSteps
 from sglang_fence.observe.sampling import Sampling
 from sglang_fence.observe.standing import Facts
 from sglang_fence.sglang_plugin.control import ControlFile
 from sglang_fence.sglang_plugin.facts import facts_of
+from sglang_fence.sglang_plugin.flying import started_recorder
 from sglang_fence.sglang_plugin.host_traces import HostTraces
 from sglang_fence.sglang_plugin.labels import place, server_labels
 from sglang_fence.sglang_plugin.probing import CudaStreams, make_probe, tell_timing
@@ -24,7 +26,10 @@ from sglang_fence.sglang_plugin.profiling import TimedProfile
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
+    from sglang_fence.device.cuda_profiler import Profiler
+    from sglang_fence.observe.flight.recorder import FlightRecorder
     from sglang_fence.sglang_plugin.session import Session
     from sglang_fence.sglang_plugin.shapes import SchedulerLike
     from sglang_fence.sglang_plugin.steps import Probe
@@ -46,13 +51,18 @@ class Closing(Protocol):
 class Started:
     """What runs while the scheduler serves."""
 
-    def __init__(self, probe: Probe, facts: Facts, closing: list[Closing]) -> None:
+    def __init__(
+        self, probe: Probe, facts: Facts, closing: list[Closing], recorder: FlightRecorder | None = None
+    ) -> None:
         self.facts = facts
+        self._recorder = recorder
         self._probe = probe
         self._closing = closing
 
-    def end(self) -> None:
-        """End it, the exporters last: they write what the probe still has."""
+    def end(self, error: BaseException | None) -> None:
+        """End it, the exporters last: they write what the probe still has. ``error``: what ended the serving."""
+        if self._recorder is not None and isinstance(error, Exception):
+            self._recorder.crashed(type(error))
         self._probe.close()
         for closing in self._closing:
             closing.close()
@@ -80,20 +90,30 @@ def start(session: Session, scheduler: SchedulerLike) -> Started:
     for hook in observers.run_started:
         hook(facts)
     live = switches.control is not None
-    probe = make_probe(scheduler, observers, sampling, session.ledger.health, streams, live=live)
+    ring = FlightRing(switches.flight_recorder) if switches.flight_recorder else None
+    probe = make_probe(scheduler, observers, sampling, session.ledger.health, streams, live=live, ring=ring)
     session.steps.probe = probe
     closing: list[Closing] = []
+    recorder = None
+    if ring is not None:
+        recorder = attempt("the flight recorder", lambda: started_recorder(probe.core, switches))
+    if recorder is not None:
+        closing.append(recorder)
     metrics = attempt("metrics", lambda: _metrics(session))
     if metrics is not None:
         closing.append(metrics)
     if switches.control is not None:
         told = partial(tell_timing, facts, sampling, possible=streams is not None)
-        profile = None if profiler is None else TimedProfile(profiler)
-        begin = None if profile is None else profile.begin
-        closing.append(ControlFile(switches.control, sampling, told, profile=begin))
-        if profile is not None:
-            closing.append(profile)
-    return Started(probe, facts, closing)
+        closing.extend(_control(switches.control, sampling, told, profiler))
+    return Started(probe, facts, closing, recorder)
+
+
+def _control(file: Path, sampling: Sampling, told: Callable[[], None], profiler: Profiler | None) -> list[Closing]:
+    """Return what follows the control file, and what it may begin."""
+    if profiler is None:
+        return [ControlFile(file, sampling, told, profile=None)]
+    profile = TimedProfile(profiler)
+    return [ControlFile(file, sampling, told, profile=profile.begin), profile]
 
 
 def attempt(what: str, make: Callable[[], _Made]) -> _Made | None:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from sglang_fence.contract import FallbackReason, ForwardMode, SharedReadEnds
+    from sglang_fence.observe.flight.progress import Progress
     from sglang_fence.observe.record import Phase
 
 
@@ -51,6 +52,12 @@ class Probe(Protocol):
     marks: bool
     """Whether ranges may be heard: where not, nobody need ask for one."""
 
+    recording: bool
+    """Whether there is a flight recorder: :meth:`at_barrier` is asked for."""
+
+    progress: Progress
+    """What the host knows of the device."""
+
     @property
     def traced(self) -> bool:
         """Whether the step in progress is traced."""
@@ -75,6 +82,9 @@ class Probe(Protocol):
 
     def reads_end(self, verdict: Verdict, event: object | None, forward: object) -> None:
         """Its fence is decided; its shared reads end at ``event``, where that is known."""
+
+    def at_barrier(self, verdict: Verdict, event: object | None) -> None:
+        """Its fence is decided; a fine one waits for ``event``."""
 
     def before_wait(self) -> None:
         """The barrier is applied next."""
@@ -126,6 +136,8 @@ class Steps:
         if probe.marks:
             self._barrier = probe.range("barrier")
         probe.reads_end(verdict, verdict.event, forward)
+        if probe.recording:
+            probe.at_barrier(verdict, verdict.event if verdict.kind is FenceKind.FINE else None)
         probe.before_wait()
 
     def close(self, verdict: Verdict) -> None:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from sglang_fence.contract import FallbackReason, FenceKind, SharedReadEnds
+    from sglang_fence.observe.flight.ring import FlightRing
     from sglang_fence.sglang_plugin.words import Named
 
 
@@ -122,7 +123,9 @@ class Border:
 class Scheduler:
     """The scheduler, its worker, and the hooks around both."""
 
-    def __init__(self, loop: str | None = "event_loop_overlap", *, border: Border | None = None) -> None:
+    def __init__(
+        self, loop: str | None = "event_loop_overlap", *, border: Border | None = None, ring: FlightRing | None = None
+    ) -> None:
         self.border = border or Border()
         self.ledger = Ledger()
         self.steps = Steps(no_probe())
@@ -132,7 +135,8 @@ class Scheduler:
         self.watch.loop = LOOPS.get(loop or "")
         observers = Observers([self.ledger])
         shaped: Any = self
-        self.steps.probe = make_probe(shaped, observers, Sampling(), self.ledger.health, None, live=False)
+        self.core = make_probe(shaped, observers, Sampling(), self.ledger.health, None, live=False, ring=ring)
+        self.steps.probe = self.core
         self.run_batch_hook = RunBatch(self.watch)
         self.barrier_hook = ApplyBarrier(self.watch)
         self.idle_hook = OnIdle(self.watch)
