@@ -77,6 +77,7 @@ def _loop(ledger: Ledger) -> Numbers:
 STANDING: dict[str, Callable[[Ledger], Numbers]] = {
     "owner_changes_total": lambda ledger: _by_label(ledger.health.owner_changes, ROLE.values or ()),
     "stale_publications_total": lambda ledger: _by_label(ledger.health.stale_publications, ROLE.values or ()),
+    "unoverlapped_launches_total": lambda ledger: _by_label(ledger.health.unoverlapped_launches),
     "barrier_enabled": _barrier_enabled,
     "declaration_info": _declarations,
     "config_info": _config,

@@ -5,11 +5,9 @@ from __future__ import annotations
 import logging
 import os
 from functools import partial
-from importlib import import_module
-from importlib.metadata import entry_points
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-from sglang_fence.observe.exporting import GROUP, ExportContext, make_exporter
+from sglang_fence.observe.exporting import ExportContext, make_exporter
 from sglang_fence.observe.observer import Observer, Observers
 from sglang_fence.observe.sampling import Sampling
 from sglang_fence.observe.standing import Facts
@@ -17,14 +15,15 @@ from sglang_fence.sglang_plugin.control import ControlFile
 from sglang_fence.sglang_plugin.facts import facts_of
 from sglang_fence.sglang_plugin.host_traces import HostTraces
 from sglang_fence.sglang_plugin.labels import place, server_labels
-from sglang_fence.sglang_plugin.probing import CudaStreams, make_probe, tell_timing
+from sglang_fence.sglang_plugin.probing import install_probe, tell_timing
+from sglang_fence.sglang_plugin.streams import CudaStreams
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
+    from sglang_fence.observe.probe import StepProbe
     from sglang_fence.sglang_plugin.session import Session
     from sglang_fence.sglang_plugin.shapes import SchedulerLike
-    from sglang_fence.sglang_plugin.steps import Probe
 
 logger = logging.getLogger(__name__)
 
@@ -33,17 +32,10 @@ _Made = TypeVar("_Made")
 MULTIPROCESS = "PROMETHEUS_MULTIPROC_DIR"
 
 
-class Closing(Protocol):
-    """What has to be closed at the end."""
-
-    def close(self) -> None:
-        """Write what is left, and end."""
-
-
 class Started:
     """What runs while the scheduler serves."""
 
-    def __init__(self, probe: Probe, facts: Facts, closing: list[Closing]) -> None:
+    def __init__(self, probe: StepProbe, facts: Facts, closing: list[Callable[[], None]]) -> None:
         self.facts = facts
         self._probe = probe
         self._closing = closing
@@ -51,8 +43,8 @@ class Started:
     def end(self) -> None:
         """End it, the exporters last: they write what the probe still has."""
         self._probe.close()
-        for closing in self._closing:
-            closing.close()
+        for close in self._closing:
+            close()
 
 
 def start(session: Session, scheduler: SchedulerLike) -> Started:
@@ -66,24 +58,25 @@ def start(session: Session, scheduler: SchedulerLike) -> Started:
     host_traces = HostTraces()
     if streams is None and switches.traces:
         installed.append(host_traces)
+    labels = attempt("SGLang's labels", server_labels) or {}
     for name, wanted in (("nvtx", switches.nvtx), ("otel", switches.traces)):
-        exporter = attempt(f"the exporter {name}", partial(_exporter, session, name)) if wanted else None
+        exporter = attempt(f"the exporter {name}", partial(_exporter, session, name, labels)) if wanted else None
         if exporter is not None:
             installed.append(exporter)
     observers = host_traces.observers = Observers(installed, session.ledger.health.errors)
     for hook in observers.run_started:
         hook(facts)
     live = switches.control is not None
-    probe = make_probe(scheduler, observers, sampling, session.ledger.health, streams, live=live)
-    session.steps.probe = probe
-    closing: list[Closing] = []
-    metrics = attempt("metrics", lambda: _metrics(session))
-    if metrics is not None:
-        closing.append(metrics)
+    install_probe(session.steps, scheduler, observers, sampling, session.ledger.health, streams, live=live)
+    closing: list[Callable[[], None]] = []
+    metrics = attempt("metrics", lambda: _metrics(session, labels))
+    close = getattr(metrics, "close", None)
+    if close is not None:
+        closing.append(close)
     if switches.control is not None:
         told = partial(tell_timing, facts, sampling, possible=streams is not None)
-        closing.append(ControlFile(switches.control, sampling, told))
-    return Started(probe, facts, closing)
+        closing.append(ControlFile(switches.control, sampling, told).close)
+    return Started(session.steps.probe, facts, closing)
 
 
 def attempt(what: str, make: Callable[[], _Made]) -> _Made | None:
@@ -95,25 +88,22 @@ def attempt(what: str, make: Callable[[], _Made]) -> _Made | None:
         return None
 
 
-def _exporter(session: Session, name: str) -> Observer:
-    exporter = make_exporter(name, ExportContext(ledger=session.ledger))
+def _exporter(session: Session, name: str, labels: Mapping[str, str]) -> Observer:
+    exporter = make_exporter(name, ExportContext(ledger=session.ledger, labels=labels))
     session.ledger.health.exporters[name] = exporter
     return exporter
 
 
-def _metrics(session: Session) -> Closing | None:
+def _metrics(session: Session, labels: Mapping[str, str]) -> Observer | None:
     """Export to SGLang's own ``/metrics``, which is there with ``--enable-metrics``, or else to a port of our own."""
-    entry = next((entry for entry in entry_points(group=GROUP) if entry.name == "prometheus"), None)
-    if entry is None:
-        return None
-    port = session.switches.metrics_port
-    prometheus: Any = import_module(entry.module)
-    closing: Closing | None = None
-    if MULTIPROCESS in os.environ:
-        closing = prometheus.MultiprocessExporter(session.ledger, server_labels())
-    elif port is not None:
-        everywhere = "0.0.0.0"  # noqa: S104 - Prometheus asks from another machine, as it asks SGLang
-        closing = prometheus.MetricsServer(session.ledger, everywhere, port + place(), server_labels())
-    else:
+    port = None if MULTIPROCESS in os.environ else session.switches.metrics_port
+    if port is None and MULTIPROCESS not in os.environ:
         logger.info("sglang-fence: no metrics: start with --enable-metrics, or set SGLANG_FENCE_METRICS_PORT")
-    return closing
+        return None
+    context = ExportContext(
+        ledger=session.ledger,
+        labels=labels,
+        metrics_host="0.0.0.0",  # noqa: S104 - Prometheus asks from another machine, as it asks SGLang
+        metrics_port=None if port is None else port + place(),
+    )
+    return make_exporter("prometheus", context)

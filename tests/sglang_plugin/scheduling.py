@@ -15,7 +15,7 @@ from sglang_fence.observe.observer import Observers
 from sglang_fence.observe.sampling import Sampling
 from sglang_fence.sglang_plugin.guard import Handler, Meter
 from sglang_fence.sglang_plugin.phases import Phases
-from sglang_fence.sglang_plugin.probing import make_probe, no_probe
+from sglang_fence.sglang_plugin.probing import install_probe
 from sglang_fence.sglang_plugin.runner_hooks import DecodeResolve, DraftExtend, PublishPrefill, RunnerExecute
 from sglang_fence.sglang_plugin.scheduler_hooks import ApplyBarrier, OnIdle, RunBatch, Watch
 from sglang_fence.sglang_plugin.steps import Steps
@@ -125,14 +125,14 @@ class Scheduler:
     def __init__(self, loop: str | None = "event_loop_overlap", *, border: Border | None = None) -> None:
         self.border = border or Border()
         self.ledger = Ledger()
-        self.steps = Steps(no_probe())
+        self.steps = Steps()
         self.phases = Phases(self.steps)
         fake: Any = self.border
         self.watch = Watch(self.steps, self.phases, fake, self.ledger.health, Meter())
         self.watch.loop = LOOPS.get(loop or "")
         observers = Observers([self.ledger])
         shaped: Any = self
-        self.steps.probe = make_probe(shaped, observers, Sampling(), self.ledger.health, None, live=False)
+        install_probe(self.steps, shaped, observers, Sampling(), self.ledger.health, None, live=False)
         self.run_batch_hook = RunBatch(self.watch)
         self.barrier_hook = ApplyBarrier(self.watch)
         self.idle_hook = OnIdle(self.watch)
@@ -214,4 +214,6 @@ class Scheduler:
 def around(handler: Handler, original: Callable[..., object], *args: object) -> None:
     """Call ``original`` with a hook around it, unguarded: an error of the hook's is the test's."""
     token = handler.before(*args)
-    handler.after(token, original(*args), *args)
+    result = original(*args)
+    handler.after(result, *args)
+    handler.over(token)

@@ -249,7 +249,7 @@ def test_a_launch_that_waited_for_the_last_ones_results_is_told_apart() -> None:
     launch()  # results wait: overlapped
     scheduler.result_queue = []
     launch()
-    assert scheduler.watch.unoverlapped == {"extend": 1}
+    assert scheduler.ledger.health.unoverlapped_launches == {"extend": 1}
 
 
 def test_what_appears_in_the_mailbox_during_the_step_isnt_stale_though_nobody_saw_who_published_it() -> None:
