@@ -32,18 +32,14 @@ _FAILED = object()
 class Meter:
     """Whether this step's hooks are measured."""
 
-    __slots__ = ("_left", "on")
+    __slots__ = ("on",)
 
     def __init__(self) -> None:
-        self._left = COST_SAMPLE // 2
         self.on = False
 
-    def next_step(self) -> None:
+    def begin(self, step: int) -> None:
         """A step begins."""
-        self._left -= 1
-        self.on = not self._left
-        if self.on:
-            self._left = COST_SAMPLE
+        self.on = step % COST_SAMPLE == COST_SAMPLE // 2
 
 
 class Handler:
@@ -111,34 +107,36 @@ class Hook:
         return self._on_both_sides(before, self._over or _nothing, self._raised or _nothing)
 
     def _ahead(self, before: Callable[..., Any]) -> Callable[..., Any]:
-        meter, failed, measured = self._meter, self.failed, self._measured
+        meter, failed, unusual, spend = self._meter, self.failed, self._unusual, self._spend
 
         def hook(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - whatever the target takes
-            if self.stepped_aside:
-                return original(*args, **kwargs)
-            if meter.on:
-                return measured(original, args, kwargs)
+            if kwargs or self.stepped_aside:
+                return unusual(original, args, kwargs)
+            started = perf_counter_ns() if meter.on else 0
             try:
-                before(*args, **kwargs)
+                before(*args)
             except Exception as error:  # noqa: BLE001 - fails open: counted and logged
                 failed(error)
-            return original(*args, **kwargs)  # outside of the handler, or an error of the original's would name ours
+            if started:
+                spend(perf_counter_ns() - started)
+            return original(*args)  # outside of the handler, or an error of the original's would name ours
 
         return hook
 
     def _behind(self, after: Callable[..., Any]) -> Callable[..., Any]:
-        meter, failed, measured = self._meter, self.failed, self._measured
+        meter, failed, unusual, spend = self._meter, self.failed, self._unusual, self._spend
 
         def hook(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - as above
-            if self.stepped_aside:
-                return original(*args, **kwargs)
-            if meter.on:
-                return measured(original, args, kwargs)
-            result = original(*args, **kwargs)
+            if kwargs or self.stepped_aside:
+                return unusual(original, args, kwargs)
+            result = original(*args)
+            started = perf_counter_ns() if meter.on else 0
             try:
-                after(result, *args, **kwargs)
+                after(result, *args)
             except Exception as error:  # noqa: BLE001 - as above
                 failed(error)
+            if started:
+                spend(perf_counter_ns() - started)
             return result
 
         return hook
@@ -149,51 +147,65 @@ class Hook:
         over: Callable[[Any], Any],
         raised: Callable[[Any], Any],
     ) -> Callable[..., Any]:
-        meter, failed, measured = self._meter, self.failed, self._measured
+        meter, failed, unusual, spend = self._meter, self.failed, self._unusual, self._spend
 
         def hook(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - as above
-            if self.stepped_aside:
-                return original(*args, **kwargs)
-            if meter.on:
-                return measured(original, args, kwargs)
+            if kwargs or self.stepped_aside:
+                return unusual(original, args, kwargs)
+            started = perf_counter_ns() if meter.on else 0
             try:
-                token = before(*args, **kwargs)
+                token = before(*args)
             except Exception as error:  # noqa: BLE001 - as above
                 failed(error)
                 token = _FAILED
             if token is _FAILED:  # outside of the handler, as above
-                return original(*args, **kwargs)
+                return original(*args)
+            if started:
+                spend(perf_counter_ns() - started)
             try:
-                result = original(*args, **kwargs)
+                result = original(*args)
             except BaseException:
                 self._guarded(raised, token)
                 raise
+            if started:
+                started = perf_counter_ns()
             try:
                 over(token)
             except Exception as error:  # noqa: BLE001 - as above
                 failed(error)
+            if started:
+                spend(perf_counter_ns() - started)
             return result
 
         return hook
 
-    def _measured(self, original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:  # noqa: ANN401 - as above
-        """Do what the hook does, and add the time that it took to its account; the original's is left out."""
-        started = perf_counter_ns()
+    def _unusual(self, original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:  # noqa: ANN401 - as above
+        """Do what the hook does, in any form of it and with keyword arguments; or nothing, where it stepped aside."""
+        if self.stepped_aside:
+            return original(*args, **kwargs)
+        started = perf_counter_ns() if self._meter.on else 0
         token = None if self._before is None else self._guarded(self._before, *args, **kwargs)
-        spent = perf_counter_ns() - started
+        if started:
+            self._spend(perf_counter_ns() - started)
         try:
             result = original(*args, **kwargs)
         except BaseException:
             if self._raised is not None and token is not _FAILED:
                 self._guarded(self._raised, token)
             raise
-        started = perf_counter_ns()
+        if started:
+            started = perf_counter_ns()
         if self._after is not None:
             self._guarded(self._after, result, *args, **kwargs)
         elif self._over is not None and token is not _FAILED:
             self._guarded(self._over, token)
-        self._health.cost_ns[self.target.key] += (spent + perf_counter_ns() - started) * COST_SAMPLE
+        if started:
+            self._spend(perf_counter_ns() - started)
         return result
+
+    def _spend(self, ns: int) -> None:
+        """Add to the account what one step in so many took, the original's time left out."""
+        self._health.cost_ns[self.target.key] += ns * COST_SAMPLE
 
     def _guarded(self, part: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - as above
         """Call a part of the handler; return its token, or that it failed."""

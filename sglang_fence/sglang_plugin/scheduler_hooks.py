@@ -53,7 +53,8 @@ class Watch:
 
     def begin(self, scheduler: SchedulerLike, batch: ScheduleBatchLike | None) -> None:
         """Begin a step; ``batch`` is what it computes."""
-        self.meter.next_step()
+        steps = self.steps
+        self.meter.begin(steps.number + 1)
         owner = self._owner_before = scheduler.model_worker.last_shared_read_runner
         self._lying = owner.shared_read_done_event
         self.forward_enqueued = False
@@ -62,7 +63,7 @@ class Watch:
             self._backend_name = type(self._backend).__name__
         if batch is None:
             self._raw_mode, self._mode = None, ForwardMode.IDLE
-            self.steps.begin(ForwardMode.IDLE, self._backend_name, 0, 0)
+            steps.begin(ForwardMode.IDLE, self._backend_name, 0, 0)
             return
         if batch.forward_mode is not self._raw_mode:
             self._raw_mode = batch.forward_mode
@@ -71,7 +72,7 @@ class Watch:
         if self.forward_stream is not None and not scheduler.result_queue and scheduler.last_batch is not None:
             # An overlapped launch has the last one's results still to process.
             self.health.unoverlapped_launches[self._mode.value] += 1
-        self.steps.begin(self._mode, self._backend_name, size, batch.extend_num_tokens or size)
+        steps.begin(self._mode, self._backend_name, size, batch.extend_num_tokens or size)
 
     def judge(self, scheduler: SchedulerLike) -> Verdict:
         """Return how the barrier is about to come out, by what SGLang itself looks at."""

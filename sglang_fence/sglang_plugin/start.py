@@ -19,7 +19,7 @@ from sglang_fence.sglang_plugin.probing import install_probe, tell_timing
 from sglang_fence.sglang_plugin.streams import CudaStreams
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from sglang_fence.observe.probe import StepProbe
     from sglang_fence.sglang_plugin.session import Session
@@ -58,9 +58,8 @@ def start(session: Session, scheduler: SchedulerLike) -> Started:
     host_traces = HostTraces()
     if streams is None and switches.traces:
         installed.append(host_traces)
-    labels = attempt("SGLang's labels", server_labels) or {}
     for name, wanted in (("nvtx", switches.nvtx), ("otel", switches.traces)):
-        exporter = attempt(f"the exporter {name}", partial(_exporter, session, name, labels)) if wanted else None
+        exporter = attempt(f"the exporter {name}", partial(_exporter, session, name)) if wanted else None
         if exporter is not None:
             installed.append(exporter)
     observers = host_traces.observers = Observers(installed, session.ledger.health.errors)
@@ -69,7 +68,7 @@ def start(session: Session, scheduler: SchedulerLike) -> Started:
     live = switches.control is not None
     install_probe(session.steps, scheduler, observers, sampling, session.ledger.health, streams, live=live)
     closing: list[Callable[[], None]] = []
-    metrics = attempt("metrics", lambda: _metrics(session, labels))
+    metrics = attempt("metrics", lambda: _metrics(session))
     close = getattr(metrics, "close", None)
     if close is not None:
         closing.append(close)
@@ -88,13 +87,13 @@ def attempt(what: str, make: Callable[[], _Made]) -> _Made | None:
         return None
 
 
-def _exporter(session: Session, name: str, labels: Mapping[str, str]) -> Observer:
-    exporter = make_exporter(name, ExportContext(ledger=session.ledger, labels=labels))
+def _exporter(session: Session, name: str) -> Observer:
+    exporter = make_exporter(name, ExportContext(ledger=session.ledger, labels=server_labels()))
     session.ledger.health.exporters[name] = exporter
     return exporter
 
 
-def _metrics(session: Session, labels: Mapping[str, str]) -> Observer | None:
+def _metrics(session: Session) -> Observer | None:
     """Export to SGLang's own ``/metrics``, which is there with ``--enable-metrics``, or else to a port of our own."""
     port = None if MULTIPROCESS in os.environ else session.switches.metrics_port
     if port is None and MULTIPROCESS not in os.environ:
@@ -102,7 +101,7 @@ def _metrics(session: Session, labels: Mapping[str, str]) -> Observer | None:
         return None
     context = ExportContext(
         ledger=session.ledger,
-        labels=labels,
+        labels=server_labels(),
         metrics_host="0.0.0.0",  # noqa: S104 - Prometheus asks from another machine, as it asks SGLang
         metrics_port=None if port is None else port + place(),
     )

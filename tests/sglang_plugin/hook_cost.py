@@ -14,6 +14,7 @@ cost, SGLang's wrappers included. "By hook" is the plugin's own account, which l
 
 from __future__ import annotations
 
+import logging
 import os
 import statistics
 import sys
@@ -21,6 +22,13 @@ from importlib import import_module
 from time import perf_counter_ns
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
+
+from sglang_fence.observe.clock import DeviceClock
+from sglang_fence.observe.device_times import DeviceTimes
+from sglang_fence.observe.observer import Observers
+from sglang_fence.observe.probe import StepProbe
+from sglang_fence.observe.sampling import Sampling
+from sglang_fence.sglang_plugin.host_traces import Host
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -132,33 +140,57 @@ def load(bare: Bare, scheduler: Any) -> tuple[Stepping, Any]:
     return Stepping(bare, scheduler), sessions[0]
 
 
+class HostStream:
+    """Where observers wait, on a host whose work is done as it is enqueued."""
+
+    def wait_event(self, _: object, /) -> None:
+        """It is over."""
+
+
 def time_on_the_host(session: Any) -> None:
     """Let every step be timed, with events of the host in place of CUDA's."""
+    host = Host()
+    times = DeviceTimes(host, object(), HostStream(), DeviceClock(host, None, virtual=False))
+    session.steps.probe = StepProbe(Observers([session.ledger]), times, sampling=Sampling(timing_every=1))
 
 
-def account(session: Any) -> dict[str, float]:
-    """Return the plugin's own account in ns a step, by hook."""
-    steps = sum(cell.steps for cell in session.ledger.cells.values())
-    return {hook: round(ns / steps) for hook, ns in session.ledger.health.cost_ns.items() if ns}
+def differences(without: Stepping, hooked: Stepping, rounds: int) -> tuple[list[float], list[float]]:
+    """Return ns a step without the hooks, and what they add, in each round; one more round warms up."""
+    bare: list[float] = []
+    added: list[float] = []
+    for number in range(rounds + 1):
+        turn = (without, hooked) if number % 2 else (hooked, without)
+        figures = {stepping: stepping.block() for stepping in turn}
+        if number:
+            bare.append(figures[without])
+            added.append(figures[hooked] - figures[without])
+    return bare, added
 
 
 def main(rounds: int) -> None:
     """Measure."""
     os.environ.setdefault("SGLANG_PLUGINS", "sglang_fence")
+    logging.disable(logging.WARNING)  # there is no server, whose labels metrics could carry
     bare = Bare()
     scheduler = make_scheduler(bare)
     without = Stepping(bare, scheduler)
     hooked, session = load(bare, scheduler)
-    found: list[tuple[float, float]] = []
-    for number in range(rounds + 1):
-        turn = (without, hooked) if number % 2 else (hooked, without)
-        figures = {stepping: stepping.block() for stepping in turn}
-        if number:
-            found.append((figures[without], figures[hooked]))
-    costs = [mine - bare_ns for bare_ns, mine in found]
-    print(f"without {statistics.median(one for one, _ in found):.0f} ns a step")
-    print(f"hooks   {statistics.median(costs):.0f} ns a step, {min(costs):.0f} to {max(costs):.0f}, {rounds} rounds")
-    print("by hook, own account:", account(session))
+    for name in ("counted only", "timed"):
+        if name == "timed":
+            time_on_the_host(session)
+        before = account(session)
+        nothing, costs = differences(without, hooked, rounds)
+        steps = (rounds + 1) * STEPS
+        own = {hook: round((ns - before.get(hook, 0)) / steps) for hook, ns in account(session).items() if ns}
+        print(
+            f"{name}: {statistics.median(costs):.0f} ns a step, {min(costs):.0f} to {max(costs):.0f}, {rounds} rounds"
+        )
+        print(f"  without: {statistics.median(nothing):.0f}; by hook, own account: {own}, {sum(own.values())} in all")
+
+
+def account(session: Any) -> dict[str, int]:
+    """Return the plugin's own account in ns, by hook."""
+    return dict(session.ledger.health.cost_ns)
 
 
 if __name__ == "__main__":

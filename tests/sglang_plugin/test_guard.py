@@ -79,38 +79,46 @@ def _hook(handler: Handler) -> tuple[Hook, Health, Meter]:
 
 
 KINDS = [Ahead, Behind, Both]
+KEYWORDS = pytest.mark.parametrize("keywords", [{}, {"key": object()}], ids=["", "keywords"])
 MEASURED = pytest.mark.parametrize("measured", [False, True], ids=["", "measured"])
 
 
 @MEASURED
+@KEYWORDS
 @pytest.mark.parametrize("places", [(), ("before",), ("over", "after"), ("before", "over", "after")])
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_result_and_the_arguments_pass_unchanged(
-    kind: type[Failing], places: tuple[str, ...], *, measured: bool
+    kind: type[Failing], places: tuple[str, ...], keywords: dict[str, object], *, measured: bool
 ) -> None:
     handler = kind(*places)
     hook, health, meter = _hook(handler)
     meter.on = measured
     original, argument = Original(), object()
-    assert hook.around()(original, argument, key=argument) is original.result
-    assert original.calls == [((argument,), {"key": argument})]
+    assert hook.around()(original, argument, **keywords) is original.result
+    assert original.calls == [((argument,), keywords)]
     assert health.errors[TARGET.key] == sum(place in places for place, _, _ in handler.calls)
     assert handler.calls
 
 
 @MEASURED
+@KEYWORDS
 @pytest.mark.parametrize("places", [(), ("before",), ("raised",)])
 @pytest.mark.parametrize("error", [ValueError("its own"), KeyboardInterrupt(), SystemExit(3)])
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_exception_of_the_target_passes_unchanged(
-    kind: type[Failing], places: tuple[str, ...], error: BaseException, *, measured: bool
+    kind: type[Failing],
+    places: tuple[str, ...],
+    error: BaseException,
+    keywords: dict[str, object],
+    *,
+    measured: bool,
 ) -> None:
     handler = kind(*places)
     hook, health, meter = _hook(handler)
     meter.on = measured
     original = Original(error)
     with pytest.raises(type(error)) as caught:
-        hook.around()(original)
+        hook.around()(original, **keywords)
     assert caught.value is error
     assert error.__context__ is None
     assert len(original.calls) == 1
@@ -119,25 +127,29 @@ def test_an_exception_of_the_target_passes_unchanged(
 
 
 @MEASURED
-def test_a_handler_sees_the_arguments_the_token_and_the_result(*, measured: bool) -> None:
+@KEYWORDS
+def test_a_handler_sees_the_arguments_the_token_and_the_result(keywords: dict[str, object], *, measured: bool) -> None:
     both, behind = Both(), Behind()
     original = Original()
     for handler in (both, behind):
         hook, _, meter = _hook(handler)
         meter.on = measured
-        hook.around()(original, 1, key=2)
-    assert both.calls == [("before", (1,), {"key": 2}), ("over", ("token",), {})]
-    assert behind.calls == [("after", (original.result, 1), {"key": 2})]
+        hook.around()(original, 1, **keywords)
+    assert both.calls == [("before", (1,), keywords), ("over", ("token",), {})]
+    assert behind.calls == [("after", (original.result, 1), keywords)]
 
 
 @MEASURED
-def test_a_handler_that_failed_before_the_call_hears_no_more_of_it(*, measured: bool) -> None:
+@KEYWORDS
+def test_a_handler_that_failed_before_the_call_hears_no_more_of_it(
+    keywords: dict[str, object], *, measured: bool
+) -> None:
     for error in (None, ValueError("the original's")):
         handler = Both("before")
         hook, _, meter = _hook(handler)
         meter.on = measured
         with contextlib.suppress(ValueError):
-            hook.around()(Original(error))
+            hook.around()(Original(error), **keywords)
         assert [place for place, _, _ in handler.calls] == ["before"]
 
 
@@ -157,14 +169,18 @@ def test_after_ten_errors_it_steps_aside_and_says_what_is_lost(caplog: pytest.Lo
     assert TARGET.unseen in caplog.text
 
 
-def test_costs_are_measured_on_one_step_in_so_many_and_multiplied() -> None:
-    hook, health, meter = _hook(Both())
+@KEYWORDS
+@pytest.mark.parametrize("kind", KINDS)
+def test_costs_are_measured_on_one_step_in_so_many_and_multiplied(
+    kind: type[Failing], keywords: dict[str, object]
+) -> None:
+    hook, health, meter = _hook(kind())
     call, original = hook.around(), Original()
     measured = 0
-    for _ in range(3 * COST_SAMPLE):
-        meter.next_step()
+    for step in range(3 * COST_SAMPLE):
+        meter.begin(step)
         before = health.cost_ns[TARGET.key]
-        call(original)
+        call(original, **keywords)
         grown = health.cost_ns[TARGET.key] - before
         assert (grown > 0) == meter.on
         assert grown % COST_SAMPLE == 0
