@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from sglang_fence.contract import ForwardMode
 from sglang_fence.observe.ledger import Ledger
 from sglang_fence.sglang_plugin.border import Border
 from sglang_fence.sglang_plugin.guard import Handler, Meter
@@ -68,8 +67,6 @@ class Session:
         """A loop is about to run; a server that changes its role runs one after the other."""
         self.watch.loop = loop
         self.watch.forward_stream = scheduler.forward_stream if loop.barrier else None
-        if loop.barrier:
-            self.ledger.health.unoverlapped_launches.update({mode.value: 0 for mode in ForwardMode})
         if self._started is None:
             self._started = start(self, scheduler)
         self._started.facts.loop = loop.label

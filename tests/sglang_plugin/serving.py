@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping
 
+ROOT = Path(__file__).parents[2]
 HELPERS = Path(__file__).parent / "helpers"
 QUIET = 12
 """So many looks, a fifth of a second apart, show the same once nothing is to come."""
@@ -159,7 +160,7 @@ def serve(
         "SGLANG_USE_CPU_ENGINE": "1",
         "SGLANG_ENABLE_WAR_BARRIER": "1",
         "FENCE_TEST_COUNTS": str(counts),
-        "PYTHONPATH": os.pathsep.join([str(plugin_folder(scratch, plugins)), str(HELPERS)]),
+        "PYTHONPATH": search_path(scratch, plugins),
         "TMPDIR": str(scratch),
         "OMP_NUM_THREADS": "1",
         **(environ or {}),
@@ -225,6 +226,11 @@ def children(pid: int) -> set[int]:
     while more := {child for child, parent in parents.items() if parent in found | {pid}} - found:
         found |= more
     return found
+
+
+def search_path(scratch: Path, plugins: tuple[str, ...]) -> str:
+    """Return where Python looks first: test plugins, and this tree, of which the environment may have another."""
+    return os.pathsep.join(map(str, (plugin_folder(scratch, plugins), HELPERS, ROOT, ROOT / "exporters")))
 
 
 def plugin_folder(scratch: Path, plugins: tuple[str, ...]) -> Path:

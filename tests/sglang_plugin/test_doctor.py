@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import os
 import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,6 +16,7 @@ from sglang_fence.cli.doctor_command import describe
 from sglang_fence.environ import ENABLE_WAR_BARRIER, FORCE_COARSE_WAR_BARRIER
 from sglang_fence.sglang_plugin.findings import Finding, State, as_sglang_reads, look
 from sglang_fence.sglang_plugin.targets import TARGETS, Target
+from tests.sglang_plugin.serving import ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -110,7 +112,11 @@ def test_switches_are_read_as_sglang_reads_them(raw: str, default: bool, read: b
 def test_in_a_serving_environment(environment: Path, value: str, status: int) -> None:
     done = subprocess.run(
         [environment / "bin/sglang-fence", "doctor", "--json"],
-        env={"PATH": "/usr/bin:/bin", ENABLE_WAR_BARRIER.name: value},
+        env={
+            "PATH": "/usr/bin:/bin",
+            "PYTHONPATH": os.pathsep.join(map(str, (ROOT, ROOT / "exporters"))),
+            ENABLE_WAR_BARRIER.name: value,
+        },
         capture_output=True,
         text=True,
         check=False,

@@ -19,8 +19,8 @@ from tests.sglang_plugin.serving import (
     alive,
     by,
     children,
-    plugin_folder,
     samples,
+    search_path,
     serve,
     stop,
     total,
@@ -213,12 +213,11 @@ def test_an_engine_in_a_process_shuts_down_and_leaves_nothing(
         environment / "tiny-llama",
         json.dumps(asked),
     ]
-    folder = plugin_folder(tmp_path, ("barrier_counting",))
     variables = {
         **os.environ,
         "SGLANG_USE_CPU_ENGINE": "1",
         "SGLANG_ENABLE_WAR_BARRIER": "1",
-        "PYTHONPATH": os.pathsep.join([str(folder), str(HELPERS)]),
+        "PYTHONPATH": search_path(tmp_path, ("barrier_counting",)),
     }
     done = subprocess.run(command, env=variables, capture_output=True, timeout=300, check=True, text=True)
     lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
