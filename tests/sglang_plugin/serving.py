@@ -149,14 +149,15 @@ def serve(
     environ: Mapping[str, str] | None = None,
     plugins: tuple[str, ...] = ("barrier_counting",),
     metrics: bool = True,
+    port: int | None = None,
 ) -> Generator[Server]:
-    """Run a server; it is ended by SIGTERM, and killed only where that doesn't help."""
+    """Run a server, on a free port if none is named; SIGTERM ends it, and it is killed where that doesn't help."""
     scratch.mkdir(parents=True, exist_ok=True)
-    port = free_port()
+    port = free_port() if port is None else port
     log, counts = scratch / "server.log", scratch / "counts"
     counts.mkdir(exist_ok=True)
     variables = {
-        **os.environ,
+        **{name: value for name, value in os.environ.items() if name != "PROMETHEUS_MULTIPROC_DIR"},
         "SGLANG_USE_CPU_ENGINE": "1",
         "SGLANG_ENABLE_WAR_BARRIER": "1",
         "FENCE_TEST_COUNTS": str(counts),
@@ -165,7 +166,6 @@ def serve(
         "OMP_NUM_THREADS": "1",
         **(environ or {}),
     }
-    variables.pop("PROMETHEUS_MULTIPROC_DIR", None)
     command = [
         str(environment / "bin/python"), "-m", "sglang.launch_server",
         "--model-path", str(environment / "tiny-llama"), "--device", "cpu", "--load-format", "dummy",

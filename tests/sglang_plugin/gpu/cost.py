@@ -1,0 +1,118 @@
+"""What the plugin costs a real engine, and what a coarse fence does: engines side by side, asked in turn.
+
+A plugin that is switched off in a running engine leaves its hooks there, so that "without" is an engine of its own that
+never loaded it. There are two of them: what they differ by is what two engines of one kind differ by.
+"""
+
+from __future__ import annotations
+
+import statistics
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+from tests.sglang_plugin.gpu.engines import Engine
+from tests.sglang_plugin.gpu.ledgers import cost_us, gaps_us, lost_us, since, steps
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from tests.sglang_plugin.gpu.ledgers import Ledger
+    from tests.sglang_plugin.gpu.report import Report
+
+BATCH, NEW_TOKENS = 32, 256
+CLOSING_S = 20.0
+"""Kept for the last dumps and the end of the engines."""
+
+LEAST_SHARE = 0.997
+BOUNDS_US = {"default": 5.0, "every": 20.0}
+"""Host time a step, by kind of engine."""
+
+KINDS: Mapping[str, Mapping[str, str] | None] = {
+    "without": None,
+    "without again": None,
+    "default": {},
+    "every": {"SGLANG_FENCE_TIMING_EVERY": "1"},
+    "coarse": {"SGLANG_FENCE_TIMING_EVERY": "1", "SGLANG_FORCE_COARSE_WAR_BARRIER": "1"},
+}
+"""Variables of each kind of engine; None: it has no plugin."""
+
+
+def cost(report: Report, models: Path, scratch: Path, name: str, rounds: int) -> None:
+    """Measure ``rounds`` rounds at least, and as many more as there is time for."""
+    with ExitStack() as stack:
+        engines = {
+            kind: stack.enter_context(
+                Engine(
+                    f"cost-{kind.replace(' ', '-')}",
+                    models / name,
+                    scratch,
+                    plugin=environ is not None,
+                    environ=environ,
+                    plugins=("ledger_dump",),
+                )
+            )
+            for kind, environ in KINDS.items()
+        }
+        for kind, engine in engines.items():
+            report.note("ready", engine=kind, after_s=engine.answer()["ready_s"])
+        for engine in engines.values():
+            engine.generate(0, BATCH, NEW_TOKENS)  # compiles
+        report.note("warm")
+        watched = [kind for kind, environ in KINDS.items() if environ is not None]
+        before = {kind: engines[kind].ledger() for kind in watched}
+        rates: dict[str, list[float]] = {kind: [] for kind in KINDS}
+        longest_s, number = 0.0, 0
+        while number < rounds or report.left_s > CLOSING_S + longest_s:
+            begun_s = report.elapsed_s
+            _one_round(report, engines, rates, number)
+            longest_s, number = max(longest_s, report.elapsed_s - begun_s), number + 1
+        after = {kind: since(engines[kind].ledger(), before[kind]) for kind in watched}
+        _conclude(report, name, rates, after)
+
+
+def _one_round(report: Report, engines: Mapping[str, Engine], rates: dict[str, list[float]], number: int) -> None:
+    """Ask each engine for one block, in an order that turns."""
+    kinds = list(engines)
+    place = number % len(kinds)
+    turned = [*kinds[place:], *kinds[:place]]
+    for kind in turned if number % 2 else reversed(turned):
+        rates[kind].append(engines[kind].generate(1 + number, BATCH, NEW_TOKENS)["tokens_per_s"])
+    report.note("tokens/s", **{kind: round(found[-1], 1) for kind, found in rates.items()})
+
+
+def _conclude(report: Report, name: str, rates: Mapping[str, list[float]], ledgers: Mapping[str, Ledger]) -> None:
+    """Claim what the acceptance asks for."""
+    bases = [(one + other) / 2 for one, other in zip(rates["without"], rates["without again"], strict=True)]
+    shares = {kind: [rate / base for rate, base in zip(found, bases, strict=True)] for kind, found in rates.items()}
+    summary = {
+        kind: {"median": round(statistics.median(found), 5), "min": round(min(found), 5), "max": round(max(found), 5)}
+        for kind, found in shares.items()
+    }
+    report.claim(
+        f"{name}: throughput at the default is {LEAST_SHARE:.1%} of without, or more",
+        holds=summary["default"]["median"] >= LEAST_SHARE,
+        rounds=len(bases),
+        shares=summary,
+    )
+    for kind, bound in BOUNDS_US.items():
+        spent = cost_us(ledgers[kind])
+        report.claim(
+            f"{name}: host time at {kind} is {bound:g} µs a step or less, by own account",
+            holds=spent["all"] <= bound,
+            steps=steps(ledgers[kind]),
+            **spent,
+        )
+    coarse = ledgers["coarse"]
+    lost = lost_us(coarse, mode="decode") / max(1, steps(coarse, mode="decode"))
+    step_us = {kind: round(BATCH * 1e6 / statistics.median(found), 2) for kind, found in rates.items()}
+    slower = step_us["coarse"] - step_us["every"]
+    report.claim(
+        f"{name}: lost time explains what forced coarse costs, within a factor of two",
+        holds=0.5 * slower <= lost <= 2.0 * slower,
+        lost_us_a_step=round(lost, 2),
+        slower_us_a_step=round(slower, 2),
+        step_us=step_us,
+        gaps_fine=gaps_us(ledgers["every"]),
+        gaps_coarse=gaps_us(coarse),
+    )
