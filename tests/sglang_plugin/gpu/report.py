@@ -1,4 +1,4 @@
-"""What a GPU run found: printed as it comes, and written to a file after each finding, so that no time limit loses it."""
+"""What a GPU run found: printed as it comes, and written to a file each time, so that no time limit loses it."""
 
 # ruff: noqa: T201 - it prints
 

@@ -1,8 +1,8 @@
 """A plugin of its own, for tests: writes the ledger into a file when it is asked to, where nothing serves metrics.
 
-It is asked by what is written into the file ``ask`` beside it, and answers with that in the dump. An engine that is shut
-down kills its schedulers, so that there is no end at which it could be written; and writing it all the time would cost
-what is measured.
+It is asked by what is written into the file ``ask`` beside it, and answers with that in the dump. An engine that is
+shut down kills its schedulers, so that there is no end at which it could be written; and writing it all the time would
+cost what is measured.
 """
 
 # ruff: noqa: ANN401 - what it wraps is passed through
