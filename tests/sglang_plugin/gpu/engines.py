@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 HERE = Path(__file__).resolve().parent
 HELPERS = HERE.parent / "helpers"
 ROOT = HERE.parents[2]
-PLUGINS = ("barrier_counting", "ledger_dump")
+PLUGINS = ("barrier_counting", "ledger_dump", "forcing")
+OBSERVING = PLUGINS[:2]
 PATIENCE_S = 15.0
 """A dump that was asked for is there within a fraction of a second."""
 
@@ -54,7 +55,7 @@ class Engine:
         eagle: bool = False,
         plugin: bool = True,
         environ: Mapping[str, str] | None = None,
-        plugins: tuple[str, ...] = PLUGINS,
+        plugins: tuple[str, ...] = OBSERVING,
     ) -> None:
         self.folder = scratch / name
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -152,6 +153,21 @@ class Engine:
             steps = sum(cell["steps"] for cell in found["cells"])
             if not self._counts or steps == self.counted().total() or time.monotonic() > deadline:
                 return found
+
+    def force(self, *, coarse: bool) -> None:
+        """Let every fence be coarse from here on, or none that needn't be.
+
+        Raises:
+            RuntimeError: the engine doesn't say that it is so.
+        """
+        asked, told = str(int(coarse)), self.folder / "forced"
+        (self.folder / "force").write_text(asked)
+        deadline, pause = time.monotonic() + PATIENCE_S, threading.Event()
+        while not told.exists() or told.read_text() != asked:
+            if time.monotonic() > deadline:
+                msg = f"fences aren't forced:\n{self.log.read_text(errors='replace')[-4000:]}"
+                raise RuntimeError(msg)
+            pause.wait(0.05)
 
     def _dumped(self, asked: str) -> dict[str, Any] | None:
         """Return the dump that answers what was asked for, if it is there."""
