@@ -82,6 +82,16 @@ def test_what_is_harmless_is_none(package: Path, environ: dict[str, str]) -> Non
     assert _problems(look(package, "0.5.23", {**ON, **environ})) == set()
 
 
+@pytest.mark.parametrize(("environ", "problems"), [({}, set[str]()), ({"SGLANG_FENCE_NVTX": "1"}, {"hook verify"})])
+def test_a_range_that_is_gone_is_missed_by_those_who_asked_for_ranges(
+    tmp_path: Path, environ: dict[str, str], problems: set[str]
+) -> None:
+    package = _package(tmp_path, [target for target in TARGETS if target.key != "verify"])
+    findings = list(look(package, "0.5.23", {**ON, **environ}))
+    assert _problems(findings) == problems
+    assert any(finding.subject == "hook verify" and finding.state is not State.GOOD for finding in findings)
+
+
 def test_a_function_that_is_gone_is_a_problem_that_says_what_isnt_seen(tmp_path: Path) -> None:
     gone = next(target for target in TARGETS if target.key == "apply_war_barrier")
     package = _package(tmp_path, [target for target in TARGETS if target is not gone])

@@ -31,6 +31,7 @@ def main() -> int:
     parser.add_argument("--names", default="big", help="models, separated by commas")
     parser.add_argument("--kinds", default=",".join(BLOCKS), help="plain, eagle, or both, separated by a comma")
     parser.add_argument("--rounds", type=int, default=5, help="rounds of cost at the least")
+    parser.add_argument("--new-tokens", type=int, default=256, help="tokens of each request of a block of cost")
     parser.add_argument("--budget", type=float, default=260.0, help="seconds: rounds are added while there is time")
     asked = parser.parse_args()
     report = Report(asked.results, asked.budget)
@@ -39,7 +40,7 @@ def main() -> int:
         correct(report, asked.models, asked.scratch, names, asked.kinds.split(","))
     else:
         for name in names:
-            cost(report, asked.models, asked.scratch, name, asked.rounds)
+            cost(report, asked.models, asked.scratch, name, rounds=asked.rounds, new_tokens=asked.new_tokens)
     return bool(report.wrong)
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tests.sglang_plugin.gpu.ledgers import Ledger
     from tests.sglang_plugin.gpu.report import Report
 
-BATCH, NEW_TOKENS = 32, 256
+BATCH = 32
 CLOSING_S = 20.0
 """Kept for the last dumps and the end of the engines."""
 
@@ -38,7 +38,7 @@ KINDS: Mapping[str, Mapping[str, str] | None] = {
 """Variables of each kind of engine; None: it has no plugin."""
 
 
-def cost(report: Report, models: Path, scratch: Path, name: str, rounds: int) -> None:
+def cost(report: Report, models: Path, scratch: Path, name: str, *, rounds: int, new_tokens: int) -> None:
     """Measure ``rounds`` rounds at least, and as many more as there is time for."""
     with ExitStack() as stack:
         engines = {
@@ -57,7 +57,7 @@ def cost(report: Report, models: Path, scratch: Path, name: str, rounds: int) ->
         for kind, engine in engines.items():
             report.note("ready", engine=kind, after_s=engine.answer()["ready_s"])
         for engine in engines.values():
-            engine.generate(0, BATCH, NEW_TOKENS)  # compiles
+            engine.generate(0, BATCH, new_tokens)  # compiles
         report.note("warm")
         watched = [kind for kind, environ in KINDS.items() if environ is not None]
         before = {kind: engines[kind].ledger() for kind in watched}
@@ -66,7 +66,7 @@ def cost(report: Report, models: Path, scratch: Path, name: str, rounds: int) ->
         longest_s, number = 0.0, 0
         while number < rounds or report.left_s > CLOSING_S + longest_s:
             begun_s = report.elapsed_s
-            coarse.append(_one_round(report, engines, rates, number))
+            coarse.append(_one_round(report, engines, rates, number, new_tokens))
             longest_s, number = max(longest_s, report.elapsed_s - begun_s), number + 1
         after = {kind: since(engines[kind].ledger(), before[kind]) for kind in watched}
         _explain(report, name, rates, after["every"])
@@ -74,7 +74,9 @@ def cost(report: Report, models: Path, scratch: Path, name: str, rounds: int) ->
         _conclude(report, name, rates, after)
 
 
-def _one_round(report: Report, engines: Mapping[str, Engine], rates: dict[str, list[float]], number: int) -> Ledger:
+def _one_round(
+    report: Report, engines: Mapping[str, Engine], rates: dict[str, list[float]], number: int, new_tokens: int
+) -> Ledger:
     """Ask each engine for one block, in an order that turns; the one that times every step for a coarse one as well.
 
     Returns what the coarse one added to that engine's ledger.
@@ -89,7 +91,7 @@ def _one_round(report: Report, engines: Mapping[str, Engine], rates: dict[str, l
         if kind == "coarse":
             before = engine.ledger()
             engine.force(coarse=True)
-        rates[kind].append(engine.generate(1 + number, BATCH, NEW_TOKENS)["tokens_per_s"])
+        rates[kind].append(engine.generate(1 + number, BATCH, new_tokens)["tokens_per_s"])
         if kind == "coarse":
             engine.force(coarse=False)
             added = since(engine.ledger(), before)
