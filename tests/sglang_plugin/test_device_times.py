@@ -9,6 +9,7 @@ import pytest
 from sglang_fence.contract import FenceKind
 from sglang_fence.device.simulated.costs import CostTable
 from sglang_fence.device.simulated.device import SimulatedDevice
+from sglang_fence.observe.probe import IN_FLIGHT
 from sglang_fence.observe.sampling import Sampling
 from sglang_fence.sglang_plugin.probing import install_probe
 from tests.sglang_plugin.scheduling import Scheduler
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 READ_US, REST_US = 20.0, 980.0
 STEPS = 12
+MANY = 2 * IN_FLIGHT
 
 
 class Streams:
@@ -97,6 +99,8 @@ def test_slack_is_what_is_left_of_the_forward_behind_the_marker(every: int) -> N
     assert (kind.fence, cell.steps) == (FenceKind.FINE, STEPS)
     assert cell.slack.count == cell.wait.count == STEPS // every
     assert cell.slack.sum_us / cell.slack.count == pytest.approx(REST_US)
+    assert cell.forward.count > 0  # not of each step: its start is taken now and then
+    assert cell.forward.sum_us / cell.forward.count == pytest.approx(READ_US + REST_US)
     assert not scheduler.ledger.health.unresolved
     assert not scheduler.ledger.health.errors
 
@@ -110,6 +114,16 @@ def test_a_coarse_step_has_no_slack_and_waits_for_the_whole_forward() -> None:
     assert (kind.fence, cell.steps) == (FenceKind.COARSE, STEPS)
     assert cell.slack.sum_us == 0
     assert cell.wait.count == STEPS
+
+
+def test_device_times_are_read_while_it_serves_and_not_only_when_it_pauses() -> None:
+    scheduler = OnDevice()
+    for _ in range(MANY):
+        scheduler.decode()
+        scheduler.device.synchronize()
+    ((_, cell),) = scheduler.ledger.cells.items()
+    assert cell.slack.count > MANY // 2
+    assert not scheduler.ledger.health.unresolved
 
 
 def test_what_is_exported_of_the_clock_is_its_newest() -> None:
