@@ -25,21 +25,24 @@ COST_SAMPLE = 61
 """The cost of hooks is measured on each so-many-th step and multiplied. A prime, so that it falls on steps whose
 device times are taken as often as their share is."""
 
+METERED = COST_SAMPLE // 2
+"""Of the steps by their number modulo :data:`COST_SAMPLE`."""
+
+LOOKS = 50
+
 _FAILED = object()
 """In place of a token: looking before the call failed."""
 
 
 class Meter:
-    """Whether this step's hooks are measured."""
+    """Whether this step's hooks are measured: whoever begins a step says so."""
 
-    __slots__ = ("on",)
+    __slots__ = ("clock_ns", "on")
 
     def __init__(self) -> None:
         self.on = False
-
-    def begin(self, step: int) -> None:
-        """A step begins."""
-        self.on = step % COST_SAMPLE == COST_SAMPLE // 2
+        self.clock_ns = min(-(perf_counter_ns() - perf_counter_ns()) for _ in range(LOOKS))
+        """How long it takes to look at the clock, which is no part of what is measured."""
 
 
 class Handler:
@@ -205,7 +208,7 @@ class Hook:
 
     def _spend(self, ns: int) -> None:
         """Add to the account what one step in so many took, the original's time left out."""
-        self._health.cost_ns[self.target.key] += ns * COST_SAMPLE
+        self._health.cost_ns[self.target.key] += max(0, ns - self._meter.clock_ns) * COST_SAMPLE
 
     def _guarded(self, part: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - as above
         """Call a part of the handler; return its token, or that it failed."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from sglang_fence.contract import FallbackReason, FenceKind, ForwardMode
-from sglang_fence.sglang_plugin.guard import Handler
+from sglang_fence.sglang_plugin.guard import COST_SAMPLE, METERED, Handler
 from sglang_fence.sglang_plugin.phases import role_of
 from sglang_fence.sglang_plugin.requests import traceparents
 from sglang_fence.sglang_plugin.steps import Verdict, leave
@@ -52,9 +52,16 @@ class Watch:
         self._verdict = Verdict()
 
     def begin(self, scheduler: SchedulerLike, batch: ScheduleBatchLike | None) -> None:
-        """Begin a step; ``batch`` is what it computes."""
+        """Begin the next step, and close the one before where nobody did; ``batch`` is what it computes.
+
+        It is called on each step, and so does in one piece what would read better in three.
+        """
         steps = self.steps
-        self.meter.begin(steps.number + 1)
+        if steps.open:
+            steps.close_absent()
+        steps.open = True
+        number = steps.number = steps.number + 1
+        self.meter.on = number % COST_SAMPLE == METERED
         owner = self._owner_before = scheduler.model_worker.last_shared_read_runner
         self._lying = owner.shared_read_done_event
         self.forward_enqueued = False
@@ -63,7 +70,7 @@ class Watch:
             self._backend_name = type(self._backend).__name__
         if batch is None:
             self._raw_mode, self._mode = None, ForwardMode.IDLE
-            steps.begin(ForwardMode.IDLE, self._backend_name, 0, 0)
+            steps.probe.step_started(number, ForwardMode.IDLE, self._backend_name, 0, 0)
             return
         if batch.forward_mode is not self._raw_mode:
             self._raw_mode = batch.forward_mode
@@ -72,7 +79,7 @@ class Watch:
         if self.forward_stream is not None and not scheduler.result_queue and scheduler.last_batch is not None:
             # An overlapped launch has the last one's results still to process.
             self.health.unoverlapped_launches[self._mode.value] += 1
-        steps.begin(self._mode, self._backend_name, size, batch.extend_num_tokens or size)
+        steps.probe.step_started(number, self._mode, self._backend_name, size, batch.extend_num_tokens or size)
 
     def judge(self, scheduler: SchedulerLike) -> Verdict:
         """Return how the barrier is about to come out, by what SGLang itself looks at."""
@@ -156,18 +163,28 @@ class ApplyBarrier(Handler):
     def __init__(self, watch: Watch) -> None:
         self._watch = watch
         self._steps = watch.steps
+        self._range: AbstractContextManager[None] | None = None
 
     def before(self, scheduler: SchedulerLike) -> Verdict:  # noqa: D102 - see Handler
         watch, steps = self._watch, self._steps
         if not steps.open:  # its launch wasn't seen
             watch.begin(scheduler, scheduler.cur_batch_for_debug)
         verdict = watch.judge(scheduler)
-        if steps.probe.timing or steps.marks:
-            steps.barrier_begins(verdict, scheduler.forward_stream)
+        if steps.marks:
+            self._range = steps.range("barrier")
+        if steps.probe.timing:
+            steps.reads_end(verdict, scheduler.forward_stream)
         return verdict
 
     def over(self, token: Verdict, /) -> None:  # noqa: D102 - see Handler
-        self._steps.close(token)
+        steps = self._steps
+        steps.open = False
+        probe = steps.probe
+        if steps.marks:
+            leave(self._range)
+        probe.after_wait(token)
+        if probe.timing and probe.pending:  # what was timed can wait for the next step that is: the others stay cheap
+            steps.read()
 
 
 class ForwardInputs(Handler):

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import AbstractContextManager
 
-    from sglang_fence.contract import FallbackReason, ForwardMode, SharedReadEnds
+    from sglang_fence.contract import FallbackReason, SharedReadEnds
     from sglang_fence.sglang_plugin.streams import CudaStreams
 
 
@@ -52,21 +52,12 @@ class Steps:
         self.number = -1
         self.open = False
         """Whether a step was begun and not closed."""
-        self._barrier: AbstractContextManager[None] | None = None
 
     def observe_no_more(self) -> None:
         """Nobody hears of what comes."""
         self.probe = StepProbe(Observers())
         self.marks = False
         self.when_read = None
-
-    def begin(self, mode: ForwardMode, backend: str, batch_size: int, tokens: int) -> None:
-        """Begin the next step; close the one before where nobody did."""
-        if self.open:
-            self.close_absent()
-        self.open = True
-        number = self.number = self.number + 1
-        self.probe.step_started(number, mode, backend, batch_size, tokens)
 
     def forward_started(self, forward: object) -> None:
         """Its first work is enqueued on ``forward`` next. Asked for by the probe's ``timing``."""
@@ -78,31 +69,16 @@ class Steps:
         if self.open:
             self.open = False
             self.probe.no_barrier()
-            self._read()
+            self.read()
 
-    def barrier_begins(self, verdict: Verdict, forward: object) -> None:
-        """The barrier of the open step is applied next. Asked for by ``marks`` and the probe's ``timing``."""
-        probe, streams = self.probe, self.streams
-        if self.marks:
-            self._barrier = self.range("barrier")
-        if not probe.timing:
-            return
-        event = verdict.event
+    def reads_end(self, verdict: Verdict, forward: object) -> None:
+        """Its fence is decided, and is applied next. Asked for by the probe's ``timing``."""
+        probe, streams, event = self.probe, self.streams, verdict.event
         if streams is not None:
             forward = streams.dressed(forward)
             event = None if event is None else streams.event(event)
         probe.reads_end(verdict, event, forward)
         probe.before_wait()
-
-    def close(self, verdict: Verdict) -> None:
-        """The barrier of the open step is applied."""
-        self.open = False
-        probe = self.probe
-        if self.marks:
-            leave(self._barrier)
-        probe.after_wait(verdict)
-        if probe.timing and probe.pending:  # what was timed can wait for the next step that is: the others stay cheap
-            self._read()
 
     def idle(self) -> None:
         """Nothing will be launched soon: read all that is ready."""
@@ -120,7 +96,7 @@ class Steps:
         marked.__enter__()
         return marked
 
-    def _read(self) -> None:
+    def read(self) -> None:
         """Read what is ready, bounded."""
         self.probe.drain()
         if self.when_read is not None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from sglang_fence.observe.standing import Health
-from sglang_fence.sglang_plugin.guard import COST_SAMPLE, ERRORS_ALLOWED, Handler, Hook, Meter
+from sglang_fence.sglang_plugin.guard import COST_SAMPLE, ERRORS_ALLOWED, METERED, Handler, Hook, Meter
 from sglang_fence.sglang_plugin.targets import TARGETS
 
 TARGET = TARGETS[0]
@@ -178,7 +178,7 @@ def test_costs_are_measured_on_one_step_in_so_many_and_multiplied(
     call, original = hook.around(), Original()
     measured = 0
     for step in range(3 * COST_SAMPLE):
-        meter.begin(step)
+        meter.on = step % COST_SAMPLE == METERED
         before = health.cost_ns[TARGET.key]
         call(original, **keywords)
         grown = health.cost_ns[TARGET.key] - before
