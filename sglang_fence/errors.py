@@ -10,6 +10,7 @@
     │   ├── CapacityError           a pool too small for even one request
     │   ├── CostTableError          a cost table of the simulated device
     │   ├── ProgramError            a stream program
+    │   ├── DumpError               a file that isn't a readable dump of the flight recorder
     │   └── DeviceUnavailableError  the device asked for is not here
     └── InternalError               a rule of the contract was broken by code, ours or a backend's
         ├── ContractError           a declaration or publication that the contract forbids
@@ -52,6 +53,10 @@ class CostTableError(UserError):
 
 class ProgramError(UserError):
     """A file that isn't a stream program. The message says which key, and where."""
+
+
+class DumpError(UserError):
+    """A file that isn't a dump of the flight recorder, or not one that can be read."""
 
 
 class DeviceUnavailableError(UserError):

@@ -65,6 +65,7 @@ class OpenTelemetryExporter(Observer):
         self._left = 0
         self._ending = threading.Event()
         self._given_up = threading.Event()
+        builder.pause = self._pause
         self._thread = threading.Thread(target=self._work, name="sglang-fence-otel", daemon=True)
         self._thread.start()
 
@@ -122,6 +123,11 @@ class OpenTelemetryExporter(Observer):
             self._export(queue.popleft())
             if not ending:
                 time.sleep(PAUSE_S)
+
+    def _pause(self) -> None:
+        """Let the serving thread have the interpreter lock, while there is one."""
+        if not self._ending.is_set():
+            time.sleep(PAUSE_S)
 
     def _export(self, trace: StepTrace) -> None:
         try:

@@ -16,14 +16,18 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from opentelemetry.trace import SpanContext, Tracer
+    from opentelemetry.util.types import Attributes
 
-    from sglang_fence.observe.trace import StepTrace
+    from sglang_fence.observe.trace import SpanTimes, StepTrace
 
 RECENT_STEPS = 1024
 """So many exported steps can be linked to: a fence is waited for one or two steps later."""
 
 KNOWN_REQUESTS = 4096
 """So many ``traceparent`` are kept read: a request comes with each of its steps."""
+
+SPANS_A_PIECE = 2
+"""So many spans are built before the interpreter lock is given up: a step in one go would take as long as a decode."""
 
 _PROPAGATOR: Final = TraceContextTextMapPropagator()
 _FENCE = {LINK.name: "fence"}
@@ -48,6 +52,8 @@ class SpanBuilder:
         """
         self._tracer = tracer
         self._begin_step = begin_step
+        self.pause: Callable[[], None] = _go_on
+        """Called between two spans: building one takes about 25 µs, in which the serving thread may wait for us."""
         self._recent: dict[int, SpanContext] = {}
         self._parse = lru_cache(maxsize=KNOWN_REQUESTS)(parse_traceparent)
         self.malformed_links = 0
@@ -66,7 +72,11 @@ class SpanBuilder:
         """
         # Everything that may raise comes before the first span begins, so that none is left without an end.
         own = step_attributes(trace)
-        below = [(span, span_attributes(trace, span)) for span in trace.spans]
+        below: list[tuple[SpanTimes, Attributes]] = []
+        for span in trace.spans:
+            below.append((span, span_attributes(trace, span)))
+            if len(below) % SPANS_A_PIECE == 0:
+                self.pause()
         links = self._links(trace)
         if self._begin_step is not None:
             self._begin_step(trace.step)
@@ -75,9 +85,12 @@ class SpanBuilder:
         if not step.is_recording():
             return None
         parent = set_span_in_context(step, Context())
-        for span, attributes in below:
+        for place, (span, attributes) in enumerate(below):
+            if place % SPANS_A_PIECE == 0:
+                self.pause()
             child = tracer.start_span(span.name, parent, attributes=attributes, start_time=span.start_ns)
             child.end(span.end_ns)
+        self.pause()
         # Last, as a step ends last: whoever got the step's span has been sent all that is below it.
         step.end(trace.end_ns)
         context = step.get_span_context()
@@ -103,3 +116,7 @@ class SpanBuilder:
         recent[step] = context
         if len(recent) > RECENT_STEPS:
             del recent[next(iter(recent))]
+
+
+def _go_on() -> None:
+    """No pause."""

@@ -21,6 +21,15 @@ class Measured:
     ratios: tuple[float, ...]
     """Each round's value over the same round's value of the baseline."""
 
+    @classmethod
+    def of(cls, values: Sequence[float], base: Sequence[float]) -> Measured:
+        """Compare each round's value with the baseline's of the same round."""
+        return cls(tuple(values), tuple(value / other for value, other in zip(values, base, strict=True)))
+
+    def against(self, base: Measured) -> Measured:
+        """Return the same values with ratios to another variant's."""
+        return Measured.of(self.values, base.values)
+
     @property
     def median(self) -> float:
         """Median of the values."""
@@ -57,13 +66,7 @@ def interleave(
         on_block: called with the variant's name after each block.
     """
     rows = in_turns(variants, rounds=rounds, on_block=on_block)
-    return {
-        name: Measured(
-            tuple(row[name] for row in rows),
-            tuple(row[name] / row[baseline] for row in rows),
-        )
-        for name in variants
-    }
+    return {name: Measured.of([row[name] for row in rows], [row[baseline] for row in rows]) for name in variants}
 
 
 def in_turns(

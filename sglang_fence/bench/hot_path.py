@@ -7,6 +7,7 @@ from time import perf_counter_ns
 from typing import TYPE_CHECKING
 
 from sglang_fence.contract import FallbackReason, FenceKind, ForwardMode, SharedReadEnds
+from sglang_fence.observe.flight.ring import FlightRing
 from sglang_fence.observe.ledger import Ledger
 from sglang_fence.observe.observer import Observer, Observers
 from sglang_fence.observe.probe import StepProbe
@@ -91,6 +92,8 @@ class Calls:
         self._apply_barrier(step)
         if probe.timing:
             probe.reads_end(self._verdict, None, self._forward)
+        if probe.recording:
+            probe.at_barrier(self._verdict, self._forward)
         if probe.timing:
             probe.before_wait()
         if probe.on:
@@ -106,6 +109,7 @@ def parts() -> dict[str, Callable[[], float]]:
         "no observer": lambda: StepProbe(Observers()),
         "finished steps": lambda: StepProbe(Observers([Records()])),
         "ledger": lambda: StepProbe(Observers([Ledger()])),
+        "ledger, flight recorder": lambda: StepProbe(Observers([Ledger()]), ring=FlightRing()),
         "ledger, 1 % of steps traced": lambda: StepProbe(Observers([Ledger()]), sampling=Sampling(trace_ratio=0.01)),
         "ranges": lambda: StepProbe(Observers([Ranges()])),
     }

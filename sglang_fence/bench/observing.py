@@ -11,6 +11,7 @@ from sglang_fence.bench.blocks import in_turns
 from sglang_fence.bench.overlap import OverlapLoop, StepShape
 from sglang_fence.bench.spinning import cuda_spinner, simulated
 from sglang_fence.observe.exporting import ExportContext, make_exporter
+from sglang_fence.observe.flight.ring import FlightRing
 from sglang_fence.observe.sampling import Sampling
 from sglang_fence.observe.summary import Summary, percentile
 
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
 
 STEPS = 2_000
 
+FLYING = "default, flight recorder"
+"""The variant with the flight recorder."""
+
 
 @dataclass(frozen=True, slots=True)
 class Block:
@@ -33,7 +37,7 @@ class Block:
     """Host time a step, mean; blocking left out."""
     host_p99_us: float
     step_p99_us: float
-    """From one step to the next."""
+    """From one step's results in the host's hand to the next's."""
     steps_per_s: float
     own_us: float
     """Host time a step that the probe took by its own account."""
@@ -59,6 +63,7 @@ def variants(otlp: str | None) -> dict[str, Callable[[], tuple[list[Observer], S
         "nothing": lambda: ([], Sampling()),
         "counts alone": lambda: ([Summary()], Sampling(timing_every=0)),
         "default": lambda: ([Summary()], Sampling()),
+        FLYING: lambda: ([Summary()], Sampling()),
         "every step timed": lambda: ([Summary()], Sampling(timing_every=1)),
     }
     if otlp is not None:
@@ -74,8 +79,14 @@ def blocks(device: DeviceModule, *, otlp: str | None, steps: int = STEPS) -> Map
         spinner = cuda_spinner(device)
     else:
         device, spinner = simulated(shape)
+    streams = device.Stream("schedule"), device.Stream("forward")
     return {
-        name: _block(OverlapLoop(device, spinner, shape, "fine", *make()), steps)
+        name: _block(
+            OverlapLoop(
+                device, spinner, shape, "fine", *make(), streams, ring=FlightRing() if name == FLYING else None
+            ),
+            steps,
+        )
         for name, make in variants(otlp).items()
     }
 
@@ -83,17 +94,17 @@ def blocks(device: DeviceModule, *, otlp: str | None, steps: int = STEPS) -> Map
 def _block(loop: OverlapLoop, steps: int) -> Callable[[], Block]:
     def block() -> Block:
         host: list[int] = []
-        ends: list[int] = []
+        results: list[int] = []
 
-        def on_step(busy: int) -> None:
+        def on_step(busy: int, results_ns: int) -> None:
             host.append(busy)
-            ends.append(time.perf_counter_ns())
+            results.append(results_ns)
 
         own = loop.probe.health.cost_ns.total()
         began = time.perf_counter_ns()
         loop.run(steps, on_step)
         wall = time.perf_counter_ns() - began
-        periods = [float(after - before) for before, after in pairwise(ends)]
+        periods = [float(after - before) for before, after in pairwise(results)]
         return Block(
             host_us=sum(host) / len(host) / 1e3,
             host_p99_us=(percentile([float(one) for one in host], 0.99) or 0.0) / 1e3,

@@ -11,11 +11,12 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from sglang_fence.bench.spinning import host_work
 from sglang_fence.contract import ForwardMode, SharedReadEnds
 from sglang_fence.engine.observation import make_probe
 from sglang_fence.fence.barrier import FencePolicy, WarBarrier
 from sglang_fence.fence.events import EventPool, Marker
-from sglang_fence.fence.publication import Mailbox, Publisher
+from sglang_fence.fence.publication import Mailbox, Publisher, resolve
 from sglang_fence.graphs.full import FullGraph
 from sglang_fence.graphs.parts import Part
 from sglang_fence.observe.record import Phase
@@ -24,7 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from sglang_fence.bench.spinning import Spinner
-    from sglang_fence.device.protocol import DeviceModule, Event
+    from sglang_fence.device.protocol import DeviceModule, Event, Stream
+    from sglang_fence.observe.flight.ring import FlightRing
     from sglang_fence.observe.observer import Observer
     from sglang_fence.observe.sampling import Sampling
 
@@ -33,19 +35,23 @@ _IN_FLIGHT = 2
 
 @dataclass(frozen=True, slots=True)
 class StepShape:
-    """How long the parts of a step take on the device, in µs."""
+    """How long the parts of a step take, in µs: on the device, but for the last."""
 
     reads_us: float = 20.0
-    """Metadata preparation in the graph, up to the marker."""
+    """Metadata preparation, up to where the shared reads end."""
     compute_us: float = 230.0
     """The forward behind it."""
     schedule_us: float = 30.0
     """Preparation on the schedule stream."""
+    after_us: float = 0.0
+    """What the forward stream does behind the replay: sampling, and copying the tokens to the host."""
+    prepare_us: float = 0.0
+    """The host's own preparation, before it launches that on the schedule stream."""
 
     @property
     def forward_us(self) -> float:
-        """The whole forward."""
-        return self.reads_us + self.compute_us
+        """The whole step on the forward stream."""
+        return self.reads_us + self.compute_us + self.after_us
 
 
 class OverlapLoop:
@@ -58,9 +64,14 @@ class OverlapLoop:
         fence: ``fine``, ``coarse`` or ``off``.
         observers: who hears of it.
         sampling: which steps are timed and traced.
+        streams: schedule and forward stream; None: its own. Loops that are compared share theirs, so that all are
+            served by the same hardware queues.
+        ends: what the step declares. PRE_REPLAY reads before its replay, the others inside the graph; only
+            IN_REPLAY plants a marker.
+        ring: the flight recorder's; None: there is none.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what a loop consists of, and who looks on
         self,
         device: DeviceModule,
         spinner: Spinner,
@@ -68,10 +79,14 @@ class OverlapLoop:
         fence: str,
         observers: Sequence[Observer] = (),
         sampling: Sampling | None = None,
+        streams: tuple[Stream, Stream] | None = None,
+        *,
+        ends: SharedReadEnds = SharedReadEnds.IN_REPLAY,
+        ring: FlightRing | None = None,
     ) -> None:
         self._device = device
-        self.schedule, self.forward = device.Stream("schedule"), device.Stream("forward")
-        self.probe = make_probe(device, observers, sampling, self.forward, self.schedule)
+        self.schedule, self.forward = streams or (device.Stream("schedule"), device.Stream("forward"))
+        self.probe = make_probe(device, observers, sampling, self.forward, self.schedule, ring)
         pool = EventPool(device)
         self._mailbox = Mailbox(pool)
         self._publisher = Publisher(self._mailbox, pool)
@@ -79,9 +94,12 @@ class OverlapLoop:
         barrier = WarBarrier(device, self.schedule, policy, pool, self.probe)
         self._read, self._compute = spinner(shape.reads_us), spinner(shape.compute_us)
         self._prepare = spinner(shape.schedule_us) if shape.schedule_us else None
-        self._graph = self._capture()
-        ends = SharedReadEnds.IN_REPLAY
-        self._phase = Phase(ForwardMode.DECODE, "target", "bench", ends, ends, None)
+        self._after = spinner(shape.after_us) if shape.after_us else None
+        self._host_work = host_work(device, shape.prepare_us)
+        self._graph = self._capture(ends)
+        resolved = resolve(ends, self._graph.in_graph_metadata_prep_done)
+        self._ends = resolved.ends
+        self._phase = Phase(ForwardMode.DECODE, "target", "bench", ends, resolved.ends, resolved.downgrade)
         self._in_flight: deque[Event] = deque()
         self.steps = 0
         around = self.probe.around
@@ -108,12 +126,13 @@ class OverlapLoop:
         """A step has one phase."""
         return mode is ForwardMode.DECODE
 
-    def run(self, steps: int, on_step: Callable[[int], None] = lambda _: None) -> None:
+    def run(self, steps: int, on_step: Callable[[int, int], None] = lambda _busy, _results: None) -> None:
         """Run so many steps and wait for them.
 
         Args:
             steps: how many.
-            on_step: called with the nanoseconds that the host was busy in each step, blocking left out.
+            on_step: called behind each step with the nanoseconds that the host was busy in it, blocking left out, and
+                the moment at which it had the results of the step before in hand (the host's clock, in ns).
         """
         with self._device.stream(self.schedule):
             for _ in range(steps):
@@ -124,7 +143,7 @@ class OverlapLoop:
             self.probe.idle()
             self.probe.flush()
 
-    def _step(self, on_step: Callable[[int], None]) -> None:
+    def _step(self, on_step: Callable[[int, int], None]) -> None:
         device, probe, step = self._device, self.probe, self.steps
         self.steps += 1
         began = device.host_ns()
@@ -143,21 +162,29 @@ class OverlapLoop:
         busy = device.host_ns() - began
         if len(self._in_flight) == _IN_FLIGHT:
             self._in_flight.popleft().synchronize()
-        began = device.host_ns()
+        results = device.host_ns()
         self._results(step)
         if probe.on and probe.pending:
             probe.drain()
-        on_step(busy + device.host_ns() - began)
+        on_step(busy + device.host_ns() - results, results)
 
     def _plan_step(self, _step: int) -> None:
+        self._host_work()
         if self._prepare is not None:
             self._device.launch("bench_schedule", self._prepare)
 
     def _launch_step(self, step: int) -> Event:
         if self.probe.on:
             self.probe.resolved(self._phase)
-        self._replay()
-        self._publish(step)
+        if self._ends is SharedReadEnds.PRE_REPLAY:
+            self._device.launch("bench_reads", self._read)
+            self._publish(step)
+            self._replay()
+        else:
+            self._replay()
+            self._publish(step)
+        if self._after is not None:
+            self._device.launch("bench_after", self._after)
         lent = self.probe.end_event() if self.probe.timing else None
         done: Event = lent or self._device.Event()
         done.record(self.forward)
@@ -165,7 +192,9 @@ class OverlapLoop:
 
     def _publish_step(self, step: int) -> None:
         marker = self._graph.in_graph_metadata_prep_done
-        if marker is None:
+        if self._ends is SharedReadEnds.PRE_REPLAY:
+            self._publisher.pre_replay(step, ForwardMode.DECODE)
+        elif marker is None:
             self._publisher.post_replay(step, ForwardMode.DECODE)
         else:
             self._publisher.in_replay(step, ForwardMode.DECODE, marker)
@@ -173,14 +202,14 @@ class OverlapLoop:
     def _process(self, _step: int) -> None:
         """Results cost nothing here."""
 
-    def _capture(self) -> FullGraph:
+    def _capture(self, ends: SharedReadEnds) -> FullGraph:
         device, planted = self._device, list[Marker | None]()
-        parts = [
-            Part(lambda: device.launch("bench_reads", self._read)),
-            Part(lambda: planted.append(Marker.plant(device))),
-            Part(lambda: device.launch("bench_compute", self._compute)),
-        ]
+        parts = [Part(lambda: device.launch("bench_compute", self._compute))]
+        if ends is SharedReadEnds.IN_REPLAY:
+            parts.insert(0, Part(lambda: planted.append(Marker.plant(device))))
+        if ends is not SharedReadEnds.PRE_REPLAY:
+            parts.insert(0, Part(lambda: device.launch("bench_reads", self._read)))
         with device.stream(self.forward):
-            graph = FullGraph(device, "bench", parts, lambda: planted[-1])
+            graph = FullGraph(device, "bench", parts, lambda: planted[-1] if planted else None)
         device.synchronize()
         return graph

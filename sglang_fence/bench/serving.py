@@ -1,9 +1,8 @@
-"""Blocks that serve: steps a second behind each fence, and what the hazard checker costs."""
+"""Blocks that serve: what the hazard checker costs."""
 
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from sglang_fence.device.simulated.device import SimulatedDevice
@@ -13,42 +12,7 @@ from sglang_fence.engine.requests import Request, SamplingParams
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from sglang_fence.device.protocol import DeviceModule
     from sglang_fence.engine.options import EngineOptions
-
-
-def steps_per_second(engine: Engine, *, requests: int, new_tokens: int) -> Callable[[], float]:
-    """Return a block that serves ``requests`` short prompts and gives the steps a second.
-
-    On the simulated device the second is a virtual one.
-    """
-
-    def block() -> float:
-        asked = [
-            Request(index, [index % 250, 7, 11], SamplingParams(max_new_tokens=new_tokens)) for index in range(requests)
-        ]
-        for request in asked:
-            engine.check(request)
-        started = time.perf_counter()
-        scheduler = engine.serve(asked)
-        wall = time.perf_counter() - started
-        return scheduler.steps / (wall if scheduler.virtual_seconds is None else scheduler.virtual_seconds)
-
-    return block
-
-
-def fences(
-    device: DeviceModule,
-    options: EngineOptions,
-    *,
-    requests: int,
-    new_tokens: int,
-) -> dict[str, Callable[[], float]]:
-    """Blocks for the fence off (unsafe: the upper bound), coarse and fine."""
-    return {
-        fence: steps_per_second(Engine(device, replace(options, fence=fence)), requests=requests, new_tokens=new_tokens)
-        for fence in ("off", "coarse", "fine")
-    }
 
 
 def checker(options: EngineOptions, *, steps: int) -> dict[str, Callable[[], float]]:

@@ -1,8 +1,9 @@
-"""Kernels of known length: on CUDA they spin, on the simulated device the cost table says how long they take."""
+"""Kernels and host work of known length: they spin, or the simulated device's cost table says how long they take."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from time import perf_counter_ns
 from typing import TYPE_CHECKING
 
 import torch
@@ -17,7 +18,11 @@ if TYPE_CHECKING:
 Spinner = Callable[[float], Callable[[], None]]
 """From µs to a kernel's body that takes so long."""
 
+HOST_WORK = "bench_prepare"
+"""The host call that stands for the scheduler's own work."""
+
 _TRIAL_CYCLES = 2_000_000
+_WARM_UP_CYCLES = 50_000_000
 
 
 def simulated(shape: StepShape) -> tuple[SimulatedDevice, Spinner]:
@@ -26,14 +31,33 @@ def simulated(shape: StepShape) -> tuple[SimulatedDevice, Spinner]:
         "bench_reads": shape.reads_us,
         "bench_compute": shape.compute_us,
         "bench_schedule": shape.schedule_us,
+        "bench_after": shape.after_us,
     }
-    return SimulatedDevice(CostTable(kernels=kernels), check_hazards=False), lambda _: lambda: None
+    costs = CostTable(kernels=kernels, host={HOST_WORK: shape.prepare_us})
+    return SimulatedDevice(costs, check_hazards=False), lambda _: lambda: None
+
+
+def host_work(device: DeviceModule, us: float) -> Callable[[], None]:
+    """Return what keeps the host busy for ``us``: by its clock, or on the simulated device as its cost table says."""
+    if us <= 0:
+        return lambda: None
+    if device.virtual_seconds() is not None:
+        return lambda: device.host(HOST_WORK)
+    nanoseconds = round(us * 1e3)
+
+    def spin() -> None:
+        until = perf_counter_ns() + nanoseconds
+        while perf_counter_ns() < until:
+            pass
+
+    return spin
 
 
 def cuda_spinner(device: DeviceModule) -> Spinner:
     """Measure how fast the device's clock is, and return what makes kernels for it."""
     start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-    torch.cuda._sleep(_TRIAL_CYCLES)  # noqa: SLF001 - nothing public keeps a stream busy without memory
+    # The first is long, so that the clock has risen to what it is under load.
+    torch.cuda._sleep(_WARM_UP_CYCLES)  # noqa: SLF001 - nothing public keeps a stream busy without memory
     device.synchronize()
     start.record()
     torch.cuda._sleep(_TRIAL_CYCLES)  # noqa: SLF001 - as above

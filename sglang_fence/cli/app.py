@@ -10,6 +10,7 @@ import typer
 
 from sglang_fence import __version__
 from sglang_fence.cli import (
+    audit_command,
     bench_command,
     check_command,
     dashboards_command,
@@ -17,7 +18,9 @@ from sglang_fence.cli import (
     demo_command,
     docs_command,
     doctor_command,
+    explain_command,
     nsys_command,
+    report_command,
     rules_command,
     run_command,
     top_command,
@@ -33,11 +36,14 @@ app = typer.Typer(
 app.command("run")(run_command.run)
 app.command("check")(check_command.check)
 app.command("declarations")(declarations_command.show)
-app.command("bench")(bench_command.bench)
+app.command("audit")(audit_command.audit)
 app.command("top")(top_command.top)
 app.command("doctor")(doctor_command.doctor)
 app.command("nsys")(nsys_command.nsys)
+app.command("report")(report_command.report)
+app.command("explain")(explain_command.explain)
 app.command("demo")(demo_command.demo)
+app.add_typer(bench_command.app, name="bench")
 app.add_typer(dashboards_command.app, name="dashboards")
 app.add_typer(rules_command.app, name="rules")
 app.command("docs", hidden=True)(docs_command.docs)

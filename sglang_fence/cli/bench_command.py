@@ -1,150 +1,175 @@
-"""``sglang-fence bench``: what the fence gives back, and what observing and checking cost."""
+"""``sglang-fence bench``: what the fence gives back, how fast the runtime is, what observing and checking cost."""
 
 from __future__ import annotations
 
-import json
-import platform
-import statistics
-from enum import StrEnum
-from importlib.metadata import entry_points
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import torch
 import typer
 from rich.console import Console
-from rich.table import Table
 
-from sglang_fence.bench import hot_path, observing, serving
-from sglang_fence.bench.blocks import Measured, interleave
+from sglang_fence.bench import fencing, hot_path, observing, plot, runtime, serving
+from sglang_fence.bench.blocks import interleave
+from sglang_fence.bench.machine import describe
+from sglang_fence.bench.result_files import to_text
 from sglang_fence.bench.sink import collector
+from sglang_fence.cli.bench_options import check_plot, has_exporters, make_plan, make_sweep, numbers
+from sglang_fence.cli.bench_tables import fence_table, measured_table, observed_table, runtime_table
 from sglang_fence.cli.files import check_writable, write
 from sglang_fence.cli.run_command import DeviceName
 from sglang_fence.device import open_device
 from sglang_fence.engine.options import EngineOptions
-from sglang_fence.models.loading import EMBEDDED, ModelOptions
-from sglang_fence.observe.exporting import GROUP
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Mapping
+
+app = typer.Typer(help="Compare in one run: blocks of each variant in turn, ratios within each round.")
+
+Device = Annotated[DeviceName, typer.Option("--device", help="auto: CUDA where there is one.")]
+Rounds = Annotated[int, typer.Option("--rounds", min=1, help="Rounds of interleaved blocks, after one for warm-up.")]
+Steps = Annotated[int, typer.Option("--steps", min=1, help="Steps of a block.")]
+Json = Annotated[Path | None, typer.Option("--json", help="Write all figures.")]
 
 
-class What(StrEnum):
-    """What to measure."""
+@app.callback(invoke_without_command=True)
+def everything(context: typer.Context) -> None:
+    """Compare in one run; without a benchmark's name: all but runtime, with their defaults."""
+    if context.invoked_subcommand is None:
+        observe()
+        fence()
+        checker()
 
-    ALL = "all"
-    FENCE = "fence"
-    OBSERVE = "observe"
-    CHECKER = "checker"
 
-
-def bench(  # noqa: PLR0913 - a command line has as many options as its users need
-    what: Annotated[What, typer.Argument(help="fence: steps/s; observe, checker: what they cost.")] = What.ALL,
+@app.command()
+def fence(  # noqa: PLR0913 - a command line has as many options as its users need
     *,
-    device: Annotated[DeviceName, typer.Option(help="auto: CUDA where there is one.")] = DeviceName.AUTO,
-    model: Annotated[str, typer.Option(help="A directory, a hub name, or the embedded default.")] = EMBEDDED,
-    attention: Annotated[str, typer.Option(help="Attention backend.")] = "native",
-    requests: Annotated[int, typer.Option(min=1, help="Requests a block.")] = 8,
-    new_tokens: Annotated[int, typer.Option(min=2, help="Tokens a request.")] = 200,
-    rounds: Annotated[int, typer.Option(min=1, help="Rounds of interleaved blocks.")] = 5,
-    steps: Annotated[int, typer.Option(min=1, help="Steps of a block of observe or checker.")] = 2000,
-    json_file: Annotated[Path | None, typer.Option("--json", help="Write all figures.")] = None,
+    device: Device = DeviceName.AUTO,
+    decode_ms: Annotated[str, typer.Option(help="Decode lengths, separated by commas.")] = "0.1,0.25,0.5,1,2,5,10",
+    prepare_ms: Annotated[str, typer.Option(help="The host's preparation times likewise.")] = "0,0.1,0.25,0.5",
+    schedule_us: Annotated[float, typer.Option(min=0, help="Work on the schedule stream, µs a step.")] = 40.0,
+    closer_ms: Annotated[float, typer.Option(min=0, help="Decode length of a closer look; 0: none.")] = 0.25,
+    closer_schedule_us: Annotated[str, typer.Option(help="Schedule-stream work there.")] = "10,20,40,80",
+    rounds: Rounds = 5,
+    block_ms: Annotated[float, typer.Option(min=0.1, help="About how long a block lasts.")] = 50.0,
+    json_file: Json = None,
+    plot_file: Annotated[
+        Path | None, typer.Option("--plot", help="Draw what the fine fence gives back, as SVG.")
+    ] = None,
 ) -> None:
-    """Compare in one run: blocks of each variant in turn, ratios within each round, median and spread."""
-    check_writable(json_file)
-    options = EngineOptions(model=ModelOptions(model), attention=attention, max_running=requests)
-    figures: dict[str, dict[str, Measured]] = {}
-    observed: dict[str, observing.Compared] = {}
-    console = Console()
-    with console.status("measuring"):
-        if what in {What.ALL, What.OBSERVE}:
-            figures["observe: host ns a step"] = _measure(hot_path.parts(), rounds, "no observer")
-            opened = open_device(device.value, check_hazards=False)
-            if opened.virtual_seconds() is None:  # virtual time has no host time in it
-                with collector() as otlp:
-                    loops = observing.blocks(opened, otlp=otlp if has_exporters() else None, steps=steps)
-                    observed = observing.compare(loops, rounds=rounds)
-        if what in {What.ALL, What.FENCE}:
-            opened = open_device(device.value, check_hazards=False)
-            blocks = serving.fences(opened, options, requests=requests, new_tokens=new_tokens)
-            figures[f"fence: steps/s on {opened.name}"] = _measure(blocks, rounds, "off")
-        if what in {What.ALL, What.CHECKER}:
-            blocks = serving.checker(options, steps=steps)
-            figures[f"checker: processor seconds for {steps} steps"] = _measure(blocks, max(1, rounds // 2), "without")
-    for title, rows in figures.items():
-        console.print(_table(title, rows))
-    if observed:
-        console.print(_observed_table(f"observe: a decode loop of 0.25 ms on {_machine()}", observed))
-    versions = {"python": platform.python_version(), "torch": torch.__version__, "machine": _machine()}
-    console.print(", ".join(f"{name} {value}" for name, value in versions.items()), highlight=False)
-    if json_file is not None:
-        content = {title: {name: one.to_json() for name, one in rows.items()} for title, rows in figures.items()}
-        content |= {"observe: decode loop": {name: one.to_json() for name, one in observed.items()}}
-        write(json_file, json.dumps({"versions": versions, "figures": content}, indent=2) + "\n")
-
-
-def _measure(blocks: dict[str, Callable[[], float]], rounds: int, baseline: str) -> dict[str, Measured]:
-    return interleave(blocks, rounds=rounds, baseline=baseline)
-
-
-def has_exporters() -> bool:
-    """Whether the exporters that the benchmark switches on are installed, with what they need."""
-    return {"nvtx", "otel"} <= {entry.name for entry in entry_points(group=GROUP)} and _has(
-        "opentelemetry.exporter.otlp"
+    """Steps/s of a decode loop with the fence off (unsafe), coarse and fine, beside what an ideal fence could reach."""
+    check_plot(plot_file)
+    check_writable(json_file, plot_file)
+    sweep = make_sweep(
+        decode_ms=numbers("--decode-ms", decode_ms),
+        prepare_ms=numbers("--prepare-ms", prepare_ms),
+        schedule_us=schedule_us,
+        closer_ms=closer_ms,
+        closer_schedule_us=numbers("--closer-schedule-us", closer_schedule_us),
+        rounds=rounds,
+        block_ms=block_ms,
     )
+    opened, console = open_device(device.value, check_hazards=False), Console()
+    with console.status("measuring") as status:
+        result = fencing.measure(opened, sweep, status.update)
+    console.print(fence_table(result))
+    _print_machine(console, result.machine)
+    if json_file is not None:
+        write(json_file, to_text("fence", result.to_json()))
+    if plot_file is not None:
+        write(plot_file, plot.svg(result))
 
 
-def _has(package: str) -> bool:
-    try:
-        return find_spec(package) is not None
-    except ModuleNotFoundError:  # a package above it is missing
-        return False
+@app.command("runtime")
+def bench_runtime(
+    *,
+    device: Device = DeviceName.AUTO,
+    hidden_size: Annotated[int | None, typer.Option(help="Of a random Llama; CUDA: 1024, else 128.")] = None,
+    layers: Annotated[int | None, typer.Option(help="Likewise; CUDA: 8, else 2.")] = None,
+    attention: Annotated[str, typer.Option(help="Attention backend of the runtime.")] = "native",
+    batches: Annotated[str | None, typer.Option(help="Batch sizes; CUDA: 1,8,32, else 1,2.")] = None,
+    new_tokens: Annotated[int | None, typer.Option(help="Tokens a request; CUDA: 128, else 12.")] = None,
+    rounds: Rounds = 5,
+    json_file: Json = None,
+) -> None:
+    """Decode of this runtime, of its plain loop, and of Transformers' generate with a static cache, not compiled.
 
-
-def _observed_table(title: str, rows: dict[str, observing.Compared]) -> Table:
-    table = Table(title=title, title_justify="left")
-    table.add_column("variant")
-    for column in (
-        "host µs\na step",
-        "more\nmedian",
-        "own\naccount",
-        "host\np99 µs",
-        "step p99\nratio",
-        "steps/s\nratio",
-    ):
-        table.add_column(column, justify="right")
-    for name, one in rows.items():
-        host, p99, own = (
-            statistics.median(getattr(block, figure) for block in one.blocks)
-            for figure in ("host_us", "host_p99_us", "own_us")
+    Tokens are compared first. Exit status 1: they differ by more than a tie.
+    """
+    check_writable(json_file)
+    opened, console = open_device(device.value, check_hazards=False), Console()
+    plan = make_plan(
+        cuda=opened.virtual_seconds() is None,
+        hidden_size=hidden_size,
+        layers=layers,
+        attention=attention,
+        batches=None if batches is None else numbers("--batches", batches),
+        new_tokens=new_tokens,
+        rounds=rounds,
+    )
+    with console.status("measuring") as status:
+        result = runtime.measure(opened, plan, status.update)
+    console.print(runtime_table(result))
+    for check in result.checks:
+        console.print(
+            f"{check.dtype}: {check.equal} of {check.tokens} tokens are generate's up to a first that differs; the "
+            f"worst falls short of the best by {check.shortfall:.2g} standard deviations (generate's own: "
+            f"{check.own_shortfall:.2g}; allowed: {check.tolerance:g})",
+            highlight=False,
         )
-        table.add_row(
-            name,
-            f"{host:.1f}",
-            f"{statistics.median(one.more('host_us')):+.1f}",
-            f"{own:.1f}",
-            f"{p99:.1f}",
-            _spread(one.shares("step_p99_us")),
-            _spread(one.shares("steps_per_s")),
-        )
-    return table
+    _print_machine(console, result.machine)
+    if json_file is not None:
+        write(json_file, to_text("runtime", result.to_json()))
+    if not all(check.passed for check in result.checks):
+        console.print("the tokens differ by more than a tie: the speeds above are of two different computations")
+        raise typer.Exit(1)
 
 
-def _spread(ratios: list[float]) -> str:
-    return f"{statistics.median(ratios):.3f}\n{min(ratios):.3f} … {max(ratios):.3f}"
+@app.command()
+def observe(
+    *,
+    device: Device = DeviceName.AUTO,
+    rounds: Rounds = 5,
+    steps: Steps = 2000,
+    json_file: Json = None,
+) -> None:
+    """What observing costs: host time part by part and, on CUDA, a decode loop with more and more switched on."""
+    check_writable(json_file)
+    opened, console = open_device(device.value, check_hazards=False), Console()
+    observed: dict[str, observing.Compared] = {}
+    with console.status("measuring"):
+        parts = interleave(hot_path.parts(), rounds=rounds, baseline="no observer")
+        if opened.virtual_seconds() is None:  # virtual time has no host time in it
+            with collector() as otlp:
+                loops = observing.blocks(opened, otlp=otlp if has_exporters() else None, steps=steps)
+                observed = observing.compare(loops, rounds=rounds)
+    machine = describe(opened)
+    console.print(measured_table("observe: host ns a step", parts))
+    if observed:
+        console.print(observed_table(f"observe: a decode loop of 0.25 ms on {machine['gpu']}", observed))
+    _print_machine(console, machine)
+    if json_file is not None:
+        content = {
+            "machine": machine,
+            "host_ns": {name: one.to_json() for name, one in parts.items()},
+            "decode_loop": {name: one.to_json() for name, one in observed.items()},
+        }
+        write(json_file, to_text("observe", content))
 
 
-def _machine() -> str:
-    return torch.cuda.get_device_name() if torch.cuda.is_available() else f"{platform.machine()} CPU"
+@app.command()
+def checker(*, rounds: Rounds = 2, steps: Steps = 2000, json_file: Json = None) -> None:
+    """What the hazard checker costs on the simulated device, in processor seconds."""
+    check_writable(json_file)
+    opened, console = open_device(DeviceName.SIMULATED.value, check_hazards=False), Console()
+    with console.status("measuring"):
+        blocks = serving.checker(EngineOptions(max_running=8), steps=steps)
+        figures = interleave(blocks, rounds=rounds, baseline="without")
+    console.print(measured_table(f"checker: processor seconds for {steps} steps", figures))
+    _print_machine(console, describe(opened))
+    if json_file is not None:
+        content = {"machine": describe(opened), "seconds": {name: one.to_json() for name, one in figures.items()}}
+        write(json_file, to_text("checker", content))
 
 
-def _table(title: str, rows: dict[str, Measured]) -> Table:
-    table = Table(title=title, title_justify="left")
-    table.add_column("variant")
-    for column in ("median", "ratio", "spread of ratios"):
-        table.add_column(column, justify="right")
-    for name, one in rows.items():
-        low, high = one.spread
-        table.add_row(name, f"{one.median:,.2f}", f"{one.ratio:.3f}", f"{low:.3f} … {high:.3f}")
-    return table
+def _print_machine(console: Console, machine: Mapping[str, str]) -> None:
+    console.print(", ".join(f"{name} {value}" for name, value in machine.items()), highlight=False)

@@ -32,6 +32,8 @@ from sglang_fence.engine.requests import Request, SamplingParams
 from sglang_fence.environ import Switches
 from sglang_fence.errors import ConfigError, PromptError
 from sglang_fence.models.loading import EMBEDDED, ModelOptions
+from sglang_fence.observe.flight.recorder import recording
+from sglang_fence.observe.run_record import SCHEMA
 
 BUILT_IN_REQUESTS = 32
 
@@ -119,6 +121,21 @@ def run(  # noqa: PLR0913 - a command line has as many options as its users need
     trace_coarse: Annotated[bool, typer.Option("--trace-coarse", help="Trace every coarse step beside them.")] = False,
     nvtx: Annotated[bool, typer.Option("--nvtx", help="Mark the phases of each step for Nsight Systems.")] = False,
     perfetto: Annotated[Path | None, typer.Option(help="Write the run as a Perfetto trace.")] = None,
+    record: Annotated[
+        Path | None, typer.Option(help="Write timed and traced steps, for sglang-fence report; traces 0.1 of them.")
+    ] = None,
+    profile_steps: Annotated[
+        str | None, typer.Option(metavar="N:M", help="Steps to capture, for nsys --capture-range=cudaProfilerApi.")
+    ] = None,
+    flight_recorder: Annotated[
+        int | None, typer.Option(help="Steps that the flight recorder keeps, 256 if left out; 0: none.")
+    ] = None,
+    flight_dir: Annotated[
+        Path | None, typer.Option(help="Where its dumps go (on SIGUSR2, a crash, a stall); the system's temporary one.")
+    ] = None,
+    watchdog: Annotated[
+        float | None, typer.Option(help="Dump when a step hasn't moved for so many seconds; off if left out.")
+    ] = None,
     output: Annotated[Path | None, typer.Option(help="Write a line of JSON a request, in the order given.")] = None,
     json_file: Annotated[Path | None, typer.Option("--json", help="Write what the fence did, as JSON.")] = None,
 ) -> None:
@@ -127,9 +144,9 @@ def run(  # noqa: PLR0913 - a command line has as many options as its users need
     Exit status: 0, 1 if hazards were found, 2 for a mistake in what was given or if no prompt could be served.
     """
     defaults = _sampling(max_new_tokens, temperature, top_p, seed, stop or [])
-    check_writable(output, json_file)
+    check_writable(output, json_file, record)
     files = {"--prompts": prompts, "--output": output, "--json": json_file, "--costs": costs, "--perfetto": perfetto}
-    _check_apart(files)
+    _check_apart(files | {"--record": record})
     observe_options = ObserveOptions(
         observe=observe,
         timing_every=timing_every,
@@ -140,7 +157,13 @@ def run(  # noqa: PLR0913 - a command line has as many options as its users need
         otlp=otlp,
         nvtx=nvtx,
         perfetto=perfetto,
+        record=record,
+        profile_steps=profile_steps,
+        flight_recorder=flight_recorder,
+        flight_dir=flight_dir,
+        watchdog=watchdog,
     )
+    flight = observe_options.flight()
     lines = _lines(prompts, requests, seed, defaults)
     options = EngineOptions(
         model=ModelOptions(model, dtype.value, sliding_window, context_length),
@@ -159,8 +182,9 @@ def run(  # noqa: PLR0913 - a command line has as many options as its users need
         switches=Switches.from_environ(),
     )
     opened = open_device(device.value, costs, check_hazards=check_hazards)
-    watching = observing(observe_options, virtual=opened.virtual_seconds() is not None)
-    engine = Engine(opened, options, watching.observers, sampling=watching.sampling)
+    virtual = opened.virtual_seconds() is not None
+    watching = observing(observe_options, virtual=virtual)
+    engine = Engine(opened, options, watching.observers, sampling=watching.sampling, ring=flight.ring())
     watching.announce()
     asked = [to_request(line, engine.model.tokenizer, defaults) for line in lines]
     for request in asked:
@@ -175,13 +199,15 @@ def run(  # noqa: PLR0913 - a command line has as many options as its users need
     for request in failed:
         typer.echo(f"sglang-fence: request {request.id}: {request.error}; the others are served", err=True)
     started = time.perf_counter()
-    with serving(len(asked) - len(failed)) as on_finish:
+    with recording(engine.probe, flight, virtual=virtual), serving(len(asked) - len(failed)) as on_finish:
         scheduler = engine.serve(asked, on_finish)
         engine.close()
     outcome = Outcome.of(engine, scheduler, watching.summary, asked, time.perf_counter() - started)
     _write_lines(output, asked)
     if json_file is not None:
         write(json_file, json.dumps(outcome.to_json(), indent=2) + "\n")
+    if record is not None and watching.recorder is not None:
+        write(record, json.dumps({"schema": SCHEMA, "run": outcome.to_json(), **watching.recorder.to_json()}) + "\n")
     print_report(outcome, Console())
     watching.hold(hold)
     watching.close()

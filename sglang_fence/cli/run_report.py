@@ -100,6 +100,7 @@ class Outcome:
             "fence": {kind.value: total.fence[kind.value] for kind in FenceKind},
             "reasons": dict(total.reasons),
             "modes": {mode: _mode_json(one) for mode, one in self.summary.by_mode().items()},
+            "fallbacks": self.summary.fallbacks(),
             "phases": [
                 _phase_json(step, phase, count) for (step, phase), count in self.summary.phases_by_mode().items()
             ],

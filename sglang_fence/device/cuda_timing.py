@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import ctypes
 from functools import cache
-from typing import TYPE_CHECKING, Any, NoReturn, cast
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 
 if TYPE_CHECKING:
     from sglang_fence.device import protocol
-    from sglang_fence.device.cuda import CudaEvent, CudaStream
+    from sglang_fence.device.cuda import CudaStream
     from sglang_fence.observe.timing import TimedEvent
 
 _NOT_READY = 600  # CUDA_ERROR_NOT_READY: the event isn't reached yet
@@ -117,7 +117,7 @@ class CudaObserverStream:
         Raises:
             RuntimeError: the driver refused.
         """
-        raw = cast("CudaEvent", event).raw  # unchecked: a wrong event fails below all the same, and time counts here
+        raw: Any = event.raw  # type: ignore[attr-defined] # unchecked: a wrong event fails all the same; time counts
         if self._driver is None:
             self.raw.wait_event(raw)
             return

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from sglang_fence.engine.options import EngineOptions
     from sglang_fence.engine.requests import Request
     from sglang_fence.memory.kv_pool import KVStore
+    from sglang_fence.observe.flight.ring import FlightRing
     from sglang_fence.observe.observer import Observer
     from sglang_fence.observe.sampling import Sampling
     from sglang_fence.speculative.algorithm import AlgorithmRegistry
@@ -58,6 +59,7 @@ class Engine:
         observers: who hears of each step.
         algorithms: speculative algorithms by name; None: the built-in ones.
         sampling: which steps are timed and traced; None: the default.
+        ring: the flight recorder's; None: there is none.
 
     Raises:
         UserError: options that can't be served.
@@ -70,6 +72,7 @@ class Engine:
         observers: Sequence[Observer] = (),
         algorithms: AlgorithmRegistry | None = None,
         sampling: Sampling | None = None,
+        ring: FlightRing | None = None,
     ) -> None:
         self.device = device
         self.options = options
@@ -81,7 +84,8 @@ class Engine:
         self.model = load_model(options.model, device.torch_device)
         self._schedule_stream = device.Stream("schedule")
         forward_stream = device.Stream("prefill" if options.pdmux else "forward")
-        self.probe = make_probe(device, observers, sampling, forward_stream, self._schedule_stream)
+        self.probe = make_probe(device, observers, sampling, forward_stream, self._schedule_stream, ring)
+        self.probe.progress.in_order = not options.pdmux
         requests, kv = self._pools(prefix_cache=options.prefix_cache and not spec.keeps_state)
         self.memory = RequestMemory(requests, kv)
         pool = EventPool(device)
@@ -227,7 +231,7 @@ class Engine:
             chunk=self.options.chunk,
             round_tokens=self._round,
         )
-        results = ResultProcessor(self.device, self.model, self.memory, planner, on_finish)
+        results = ResultProcessor(self.device, self.model, self.memory, planner, on_finish, self.probe.progress)
         parts: dict[str, Any] = {
             "worker": self.worker,
             "results": results,

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from sglang_fence.memory.request_pool import RowUpdates
+from sglang_fence.observe.record import NO_STEP
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from sglang_fence.engine.planner import Planner
     from sglang_fence.engine.requests import Request
     from sglang_fence.models.served import ServedModel
+    from sglang_fence.observe.flight.progress import Progress
 
 
 class ResultProcessor:
@@ -29,6 +31,7 @@ class ResultProcessor:
         memory: rows and pages.
         planner: its running list loses finished requests.
         on_finish: called with each finished request.
+        progress: where it is noted which results are waited for, and which are here.
     """
 
     def __init__(
@@ -38,7 +41,9 @@ class ResultProcessor:
         memory: RequestMemory,
         planner: Planner,
         on_finish: Callable[[Request], None],
+        progress: Progress,
     ) -> None:
+        self._progress = progress
         self._device = device
         self._model = model
         self._memory = memory
@@ -54,7 +59,10 @@ class ResultProcessor:
         if batch.result is None:
             msg = f"step {batch.work.step} was never launched"
             raise RuntimeError(msg)
+        progress, step = self._progress, batch.work.step
+        progress.awaited = step
         batch.result.done.synchronize()
+        progress.in_hand, progress.awaited = step, NO_STEP
         self._device.host("process_results")
         most = batch.result.tokens.shape[1]
         updates = RowUpdates()

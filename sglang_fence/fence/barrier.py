@@ -124,13 +124,20 @@ class WaitProbe(Protocol):
 
     @property
     def timing(self) -> bool:
-        """Whether device moments of the step are taken: the others are called as well."""
+        """Whether device moments are taken: :meth:`reads_end` and :meth:`before_wait` are called as well."""
+
+    @property
+    def recording(self) -> bool:
+        """Whether there is a flight recorder: :meth:`at_barrier` is called as well."""
 
     def reads_end(self, verdict: Verdict, event: Event | None, forward: Stream) -> None:
         """The step is enqueued whole on ``forward``, and its fence decided.
 
         ``event`` is what a fine fence waits for, or where the reads of a coarse step would have ended, if it is known.
         """
+
+    def at_barrier(self, verdict: Verdict, event: Event | None) -> None:
+        """The fence is decided; ``event`` is what a fine one is about to wait for."""
 
     def before_wait(self) -> None:
         """The schedule stream is about to wait, or would be."""
@@ -174,6 +181,8 @@ class WarBarrier:
         if probe.timing:  # before the host spends time: what is copied late reads late
             reads_end = _last_event(step, done, others) if verdict.kind is FenceKind.COARSE else event
             probe.reads_end(verdict, reads_end, forward_stream)
+        if probe.recording:
+            probe.at_barrier(verdict, event)
         self._device.host("barrier")
         if probe.timing:
             probe.before_wait()

@@ -138,7 +138,7 @@ def _load_checkpoint(name: str) -> tuple[Any, Tokenizer]:
         msg = f"model {name!r} is a {config.model_type!r}; served are {', '.join(SERVED_TYPES)}"
         raise ModelError(msg)
     try:
-        with _bars_on_terminals_only():
+        with bars_on_terminals_only():
             loaded: Any = AutoModelForCausalLM.from_pretrained(source, dtype="auto", output_loading_info=True)
     except Exception as error:  # likewise, of damaged weights
         msg = f"model {name!r} can't be loaded ({_first_line(error)}): check its weight files"
@@ -169,7 +169,7 @@ def _retries_unheard() -> Generator[None]:
 
 
 @contextmanager
-def _bars_on_terminals_only() -> Generator[None]:
+def bars_on_terminals_only() -> Generator[None]:
     """Keep Transformers' progress bars out of log files, where an error is one line."""
     from transformers.utils import logging as bars  # noqa: PLC0415
 

@@ -91,8 +91,12 @@ class Observers:
         self.range_ended: tuple[Callable[[str, int], None], ...] = ()
         self.barrier_applied: tuple[Callable[[StepRecord], None], ...] = ()
         self.step_finished: tuple[Callable[[StepRecord], None], ...] = ()
+        self.finishing: tuple[Callable[[StepRecord], None], ...] = ()
+        """As :attr:`step_finished`, unguarded: whoever calls them calls :meth:`go_on_finishing` when one raises. A
+        guard of its own would cost as much on each step as counting it does."""
         self.step_traced: tuple[Callable[[StepTrace], None], ...] = ()
         self.run_ended: tuple[Callable[[], None], ...] = ()
+        self._finishing: tuple[Observer, ...] = ()
         self._bind()
 
     @property
@@ -105,6 +109,27 @@ class Observers:
             default = getattr(Observer, hook)
             overriding = [observer for observer in self._installed if getattr(type(observer), hook) is not default]
             setattr(self, hook, tuple(self._guard(observer, hook) for observer in overriding))
+            if hook == "step_finished":
+                self.finishing = tuple(observer.step_finished for observer in overriding)
+                self._finishing = tuple(overriding)
+
+    def go_on_finishing(
+        self, raised: Callable[[StepRecord], None] | None, record: StepRecord, error: Exception
+    ) -> None:
+        """Count what ``raised``, of :attr:`finishing`, and tell those behind it.
+
+        Args:
+            raised: which of them.
+            record: the step that is over.
+            error: what came of it.
+        """
+        if raised is None:
+            return
+        place = self.finishing.index(raised)
+        behind = self.step_finished[place + 1 :]
+        self._failed(self._finishing[place], "step_finished", error)
+        for hook in behind:
+            hook(record)
 
     def _guard(self, observer: Observer, hook: str) -> Callable[..., None]:
         method = getattr(observer, hook)

@@ -6,21 +6,23 @@ Three attributes say what has to be called, so that a step pays for what is aske
   gives functions back as they are.
 * :attr:`StepProbe.timing`: device moments of the current step are taken, since it is timed or traced, or since a gap
   of such a step begins or ends with it. All other steps are counted, and are over at their barrier.
-* :attr:`StepProbe.pending`: device times may have come in, to be read in bounded batches on the serving thread
-  (:meth:`StepProbe.drain`).
+* :attr:`StepProbe.pending`: device times may have come in, to be read in bounded batches (:meth:`StepProbe.drain`).
 """
 
 from __future__ import annotations
 
-from math import inf
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
+from sglang_fence.contract import FenceKind, SharedReadEnds
+from sglang_fence.observe.choosing import METER_EVERY, Choosing, meter_cost_ns
+from sglang_fence.observe.flight.progress import Progress
+from sglang_fence.observe.flight.recording import Recording
 from sglang_fence.observe.ledger import Health
-from sglang_fence.observe.ranging import Ranging
-from sglang_fence.observe.reading import Reader
-from sglang_fence.observe.record import FENCED, UNKNOWN_OR_EARLY, StepRecord
-from sglang_fence.observe.sampling import Sampler, Sampling
+from sglang_fence.observe.reading import DRAIN_LIMIT, Reader
+from sglang_fence.observe.record import FENCED, NOT_YET, UNKNOWN_OR_EARLY, StepRecord
+from sglang_fence.observe.sampling import START_EVERY, Sampler, Sampling
+from sglang_fence.observe.timing import END, RELEASED
 from sglang_fence.observe.tracing import Tracer
 
 if TYPE_CHECKING:
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 
     from sglang_fence.contract import ForwardMode
     from sglang_fence.observe.device_times import DeviceTimes
+    from sglang_fence.observe.flight.ring import FlightRing
     from sglang_fence.observe.ledger import Facts
     from sglang_fence.observe.observer import Observers
     from sglang_fence.observe.record import Phase
@@ -36,14 +39,8 @@ if TYPE_CHECKING:
 IN_FLIGHT = 64
 """Records: steps launched whose device times aren't read yet. Overlap keeps two in flight; the rest is slack."""
 
-DRAIN_LIMIT = 4
-"""Steps read per drain at the most, and one traced one: about 40 µs."""
 
-METER_EVERY = 17
-"""The probe takes its own cost on each so-many-th step, and counts it so many times: no common factor with timing."""
-
-
-class StepProbe(Ranging):
+class StepProbe(Choosing, Recording):
     """Writes down each step.
 
     Args:
@@ -53,6 +50,7 @@ class StepProbe(Ranging):
         health: where the probe counts what became of its own work.
         now: the host's clock in nanoseconds.
         live: whether tracing may be switched on later, so that ranges are heard from the start.
+        ring: the flight recorder's; None: there is none.
     """
 
     def __init__(
@@ -64,6 +62,7 @@ class StepProbe(Ranging):
         health: Health | None = None,
         now: Callable[[], int] = perf_counter_ns,
         live: bool = False,
+        ring: FlightRing | None = None,
     ) -> None:
         self.observers = observers
         self.health = Health() if health is None else health
@@ -71,40 +70,37 @@ class StepProbe(Ranging):
         """Whether anybody observes."""
         self.timing = False
         """Whether device moments of the current step are taken."""
+        self.pending = False
+        """Whether enough steps wait for their device times, so that it is worth while to look."""
         self.sampling = sampling = Sampling() if sampling is None else sampling
-        self._sampler = Sampler(sampling)
+        self._sampler = Sampler(sampling, 1 if times is None or times.clock.virtual else START_EVERY)
         self._now = now
         self._times = times
         self.timed = times is not None
         """Whether device times are taken, on some steps at least."""
         self._tracer = Tracer(self._sampler, now, times)
-        self._reader = Reader(observers, self.health, times, self._tracer, IN_FLIGHT if self.on else 1)
-        self._light = StepRecord(None)
-        """Carries every step that is only counted: it is over before the next begins."""
-        self._record = self._light
-        self._full_next = False
+        self.progress = Progress()
+        self._reader = Reader(observers, self.health, times, self._tracer, IN_FLIGHT if self.on else 1, self.progress)
+        self.ring, self.recording = ring, self.on and ring is not None
+        self._light = (StepRecord(None),) if ring is None else ring.records
+        """Carry the steps that are only counted, each of which is over before the next begins."""
+        self._lights = len(self._light)
+        self._record = self._light[0]
         self._since = self._newest = -1
         """The newest step that is more than counted, and the first from which on all are."""
-        self._due: float = 0 if times is not None else inf
-        """The next step whose device moments are taken in turn."""
+        self._due: float = 0
+        """The next step to be looked at: its device moments are taken in turn, or it may be traced."""
+        self._full_next = False
+        self._looks = live or self.timed or sampling.traces
         self._metered = False
+        self._meter_ns = meter_cost_ns()
         heard = bool(observers.range_started or observers.range_ended)
         self._ranges = self.on and (heard or live or sampling.traces)
-
-    @property
-    def pending(self) -> bool:
-        """Whether enough steps wait for their device times, so that it is worth while to look."""
-        return self._reader.ready
 
     @property
     def unresolved(self) -> int:
         """Steps whose device times weren't read in time."""
         return sum(self.health.unresolved.values())
-
-    @property
-    def traced(self) -> bool:
-        """Whether the current step is traced, or will be if it is coarse."""
-        return self._record.marks is not None
 
     def add_forward_stream(self, forward: object, observer: ObserverStream) -> None:
         """Take up one more forward stream. It gets an observer stream of its own, so that none delays another's."""
@@ -116,44 +112,50 @@ class StepProbe(Ranging):
         for hook in self.observers.run_started:
             hook(facts)
 
-    # What the runtime calls, in the order of a step.
-
     def step_started(self, step: int, mode: ForwardMode, backend: str, batch_size: int, tokens: int) -> None:
         """A step's batch is ready; its forward is enqueued next."""
         self._metered = metered = step % METER_EVERY == 0
         began = perf_counter_ns() if metered else 0
-        traced = self._tracer.choose() if self._tracer.on else None
-        if traced is not None or step >= self._due or self._full_next:
-            record = self._record = self._reader.take()
-            record.reset(step, mode, backend, batch_size, tokens)
-            self._start_timing(record)
-            if traced is not None:
-                self._tracer.begin(record, traced=traced)
+        if step < self._due:
+            record, self.timing = self._light[step % self._lights], False
         else:
-            record = self._record = self._light
-            self.timing = False
-            record.begin(step, mode, backend, batch_size, tokens)
+            record = self._choose(step)
+        self._record = record
+        record.step = step
+        record.mode = mode
+        record.backend = backend
+        record.batch_size = batch_size
+        record.tokens = tokens
+        record.phases.clear()
+        record.declared = record.resolved = SharedReadEnds.UNKNOWN
+        record.downgrade = record.reason = record.bound_record = None
+        record.fence = FenceKind.ABSENT
+        if self.recording:
+            record.event_id = None
+            record.launch_ns = record.entered_ns = record.barrier_ns = NOT_YET
+            if not self.timing:
+                record.started_ns = self._now()
         for hook in self.observers.step_started:
             hook(step)
         if metered:
-            self._meter("step_started", began)
-
-    def link(self, traceparents: tuple[str, ...]) -> None:
-        """Say which requests the step serves, by the W3C ``traceparent`` they came with; for traced steps."""
-        self._record.links = traceparents
+            self._meter("step_started", began, perf_counter_ns())
 
     def forward_started(self, forward: object) -> None:
         """Nothing of the step is on its forward stream yet; whatever it waits for there is. Asked for by ``timing``."""
         record = self._record
-        if record is self._light:
+        if not self.timing:
             return
+        began = perf_counter_ns() if self._metered else 0
         previous = self._reader.follow(record, forward, self._since)
         timers, marks = record.timers, record.marks
         if marks is not None and record.traced:
             marks.on(forward)
-        if timers is not None and (record.timed or marks is not None or (previous is not None and previous.wants_next)):
+        if timers is not None and (record.wants_start or (previous is not None and previous.wants_next)):
+            record.is_written = True
             record.host_start_ns = self._now()
             timers.record_start(forward)
+        if began:
+            self._meter("forward_started", began, perf_counter_ns())
 
     def resolved(self, phase: Phase) -> None:
         """The runner resolved the backend's declaration, right behind the metadata prepared outside the graph."""
@@ -162,7 +164,7 @@ class StepProbe(Ranging):
         record.declared = phase.declared
         record.resolved = phase.resolved
         record.downgrade = phase.downgrade
-        if (record.timed or record.marks is not None) and phase.resolved in UNKNOWN_OR_EARLY:
+        if self.timing and phase.resolved in UNKNOWN_OR_EARLY and (record.timed or record.marks is not None):
             timers = record.timers
             if timers is not None and record.forward is not None:
                 timers.record_metadata(record.forward)
@@ -172,18 +174,12 @@ class StepProbe(Ranging):
 
         None: the runtime makes one, and the probe records its own. Asked for by ``timing``.
         """
-        record, times = self._record, self._times
+        record = self._record
         timers = record.timers
-        if timers is None or times is None or not self._wants_end(record):
+        if timers is None or timers.end_event is None or not self._wants_end(record):
             return None
-        event = times.device.as_event(timers.end)
-        if event is not None:
-            timers.recorded_end = True
-        return event
-
-    def launched(self) -> None:
-        """The step's forward is enqueued whole. Asked for by ``timing``."""
-        self._record.launch_ns = self._now()
+        timers.recorded |= END
+        return timers.end_event
 
     def reads_end(self, verdict: VerdictLike, event: object | None, forward: object) -> None:
         """The step is enqueued whole on ``forward``, and its fence decided. Asked for by ``timing``.
@@ -198,65 +194,86 @@ class StepProbe(Ranging):
             self._tracer.keep_if_coarse(record)
         times, timers = self._times, record.timers
         if times is not None and timers is not None:
-            if not timers.recorded_end and self._wants_end(record):
+            if not timers.recorded & END and self._wants_end(record):
                 timers.record_end(forward)
             if record.timed and event is not None:
                 observer_of = times.observer_of
-                timers.copy_released(event, observer_of.get(forward, times.observer) if observer_of else times.observer)
+                observer = observer_of.get(forward, times.observer) if observer_of else times.observer
+                observer.wait_event(event)
+                timers.released.record(observer)
+                timers.recorded |= RELEASED
         if began:
-            self._meter("reads_end", began)
+            self._meter("reads_end", began, perf_counter_ns())
 
     def before_wait(self) -> None:
         """The schedule stream is about to wait, or would be. Asked for by ``timing``."""
+        began = perf_counter_ns() if self._metered else 0
         record = self._record
         if record.timed and record.timers is not None and self._times is not None:
             record.timers.record_wait(self._times.schedule)
+        if began:
+            self._meter("before_wait", began, perf_counter_ns())
 
     def after_wait(self, verdict: VerdictLike) -> None:
         """The wait is enqueued."""
         began = perf_counter_ns() if self._metered else 0
         record = self._record
         record.barrier_ns = self._now()
-        record.fence = fence = verdict.kind
-        record.reason = verdict.reason
-        published = verdict.published
-        if published is not None:
-            record.resolved, record.bound_record = published
-        if fence in FENCED:
+        if not self.recording:  # at_barrier() has written it down otherwise
+            record.fence = verdict.kind
+            record.reason = verdict.reason
+            published = verdict.published
+            if published is not None:
+                record.resolved, record.bound_record = published
+        if self._ranges and record.fence in FENCED:
             self._tracer.last_fenced = record.step
-        for hook in self.observers.barrier_applied:
+        observers = self.observers
+        for hook in observers.barrier_applied:
             hook(record)
-        self._end(record)
+        if not self.timing:  # over; _end() does the same, a call further down
+            told: Callable[[StepRecord], None] | None = None
+            try:
+                for told in observers.finishing:
+                    told(record)
+            except Exception as error:  # noqa: BLE001 - an observer must never end a step; it is counted and logged
+                observers.go_on_finishing(told, record, error)
+        else:
+            self._end(record)
         if began:
-            self._meter("after_wait", began)
+            self._meter("after_wait", began, perf_counter_ns())
 
     def no_barrier(self) -> None:
         """The loop that ran the step has no barrier."""
         record = self._record
-        if record.timers is not None and not record.timers.recorded_end and self._wants_end(record):
+        if self.recording:
+            record.entered_ns = self._now()
+        if record.timers is not None and not record.timers.recorded & END and self._wants_end(record):
             record.timers.record_end(record.forward)
         if record.marks is not None and not record.traced:
             self._tracer.keep_if_coarse(record)
         self._end(record)
 
     def drain(self, limit: int = DRAIN_LIMIT) -> int:
-        """Read finished steps, ``limit`` at the most, those of one forward stream in order; return how many."""
+        """Read finished steps, those of one forward stream in order; return how many."""
         began = perf_counter_ns() if self._metered else 0
         count = self._reader.drain(limit)
+        self.pending = self._reader.ready
         if began:
-            self._meter("drain", began)
+            self._meter("drain", began, perf_counter_ns())
         return count
 
     def idle(self) -> None:
         """Nothing is launched soon: what waits for the next forward's start goes without, and no gap spans this."""
         self._reader.idle()
-        self._full_next = False
+        self._plan(self._record.step)
+        self._full_next = self.pending = False
 
     def flush(self) -> None:
         """Read what is left. The caller has synchronised the device, so that all of it is there."""
         self._reader.flush(DRAIN_LIMIT)
-        self._full_next = False
-        self._due = 0 if self.timed else inf  # who serves on may count its steps from 0 again
+        self.progress.settle(self._now())
+        self.pending = False
+        self._due = 0  # who serves on may count its steps from 0 again
 
     def close(self) -> None:
         """End the run."""
@@ -264,36 +281,19 @@ class StepProbe(Ranging):
         for hook in self.observers.run_ended:
             hook()
 
-    def _start_timing(self, record: StepRecord) -> None:
-        self.timing = True
-        self._full_next = False
-        if record.step != self._newest + 1:
-            self._since = record.step
-        self._newest = record.step
-        if self._times is not None:
-            self._due = self._sampler.next_due(record.step)
-            self._reader.renew_clock()
-        record.started_ns = self._now()
-        if record.timers is not None:
-            record.timers.reset()
-            record.timed = self._sampler.times(record.step)
-            record.weight = self.sampling.timing_every if record.timed else 0
-
-    def _wants_end(self, record: StepRecord) -> bool:
-        """Whether F is taken: of a timed step, and of the one before it, where its gap begins."""
-        return record.timed or self._sampler.times(record.step + 1)
-
     def _end(self, record: StepRecord) -> None:
         """The step is enqueued whole, with its barrier: what is only counted is over; the rest waits for its times."""
-        if record is self._light:
-            for hook in self.observers.step_finished:
-                hook(record)
+        if not self.timing:
+            for finished in self.observers.step_finished:
+                finished(record)
             return
-        if record.timed:
-            self._full_next = record.wants_next
-            self._reader.add(record)
-        else:
+        if self.recording and self.ring is not None:
+            self.ring.keep(record)
+        if not record.timed:
             self._reader.finish(record)
-
-    def _meter(self, hook: str, began: int) -> None:
-        self.health.cost_ns[hook] += METER_EVERY * (perf_counter_ns() - began)
+            return
+        if record.fence is FenceKind.COARSE:
+            record.wants_next = self._full_next = True
+            self._due = record.step + 1
+        self._reader.add(record)
+        self.pending = self._reader.ready

@@ -53,6 +53,16 @@ class Ranging:
     _ranges: bool
     """Whether anybody listens, or may later."""
 
+    @property
+    def traced(self) -> bool:
+        """Whether the current step is traced, or will be if it is coarse."""
+        return self._record.marks is not None
+
+    def link(self, traceparents: tuple[str, ...]) -> None:
+        """Say which requests the step serves, by the W3C ``traceparent`` they came with; for traced steps."""
+        self._record.links = traceparents
+        self._record.is_written = True
+
     def around(self, name: str, function: Callable[P, R]) -> Callable[P, R]:
         """Mark each call of ``function`` as a range, balanced also when it raises; itself where nobody listens."""
         if not self._ranges:

@@ -12,12 +12,16 @@ from typing import TYPE_CHECKING
 
 from sglang_fence.contract import FenceKind
 from sglang_fence.observe.assembly import assemble
-from sglang_fence.observe.durations import Moments, settle
-from sglang_fence.observe.record import FENCED, NOT_YET, StepRecord
-from sglang_fence.observe.timing import StepTimers
+from sglang_fence.observe.durations import settle
+from sglang_fence.observe.gathering import follow_gap, gather
+from sglang_fence.observe.record import StepRecord
+from sglang_fence.observe.timing import METADATA, QUICK, StepTimers
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from sglang_fence.observe.device_times import DeviceTimes
+    from sglang_fence.observe.flight.progress import Progress
     from sglang_fence.observe.ledger import Health
     from sglang_fence.observe.marks import Mark
     from sglang_fence.observe.observer import Observers
@@ -25,8 +29,14 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-BATCH = 4
+BATCH = 8
 """Steps that are read in one go: code that runs each time from a cold cache costs three times as much."""
+
+DRAIN_LIMIT = 12
+"""What a drain reads at the most: about 40 µs. A step with slack and wait alone counts as one, a traced one ends it."""
+
+FULL = 3
+"""What any other step counts as: its moments are put on the timeline."""
 
 
 class Reader:
@@ -38,6 +48,7 @@ class Reader:
         times: None where no device times are taken.
         tracer: takes the ranges of finished steps back.
         count: of records.
+        progress: where the newest step whose times were read is noted.
     """
 
     def __init__(
@@ -47,9 +58,9 @@ class Reader:
         times: DeviceTimes | None,
         tracer: Tracer,
         count: int,
+        progress: Progress,
     ) -> None:
-        self._observers = observers
-        self._health = health
+        self._observers, self._health, self._progress = observers, health, progress
         self.times = times
         self._tracer = tracer
         self._last: dict[object, StepRecord] = {}
@@ -68,7 +79,7 @@ class Reader:
         return self._free.popleft()
 
     def follow(self, record: StepRecord, forward: object, since: int) -> StepRecord | None:
-        """Put a step on its forward stream; return the one before it there, if its end was noted.
+        """Put a step on its forward stream; return the one before it there, if a gap between the two is asked for.
 
         Args:
             record: the step.
@@ -81,12 +92,14 @@ class Reader:
         last[forward] = record
         if previous is None:
             return None
-        if previous.step < since:
-            self._release(previous)  # what was only counted since may have run in between: nothing is known of the gap
-            return None
-        record.previous = previous
-        previous.next = record
-        return previous
+        if previous.step >= since and (record.wants_start or previous.wants_next):
+            record.previous = previous
+            previous.next = record
+            return previous
+        # No gap is asked for; or what was only counted since may have run in between, and nothing is known of it.
+        if previous.finished:
+            self._release(previous)
+        return None
 
     @property
     def ready(self) -> bool:
@@ -98,7 +111,7 @@ class Reader:
         self.pending.append(record)
 
     def drain(self, limit: int) -> int:
-        """Finish what is done, ``limit`` steps at the most, one traced one at the most; return how many.
+        """Finish what is done, up to ``limit``, one traced step at the most; return how many.
 
         The newest step is left alone: its device work has only just been enqueued.
         """
@@ -143,12 +156,13 @@ class Reader:
 
     def _drain_one_stream(self, limit: int) -> int:
         pending, count, left = self.pending, 0, 0 if self._is_idle else 1
-        while len(pending) > left and count < limit:
+        while len(pending) > left and limit > 0:
             record = pending[0]
             if not self._finish_or_fail(record):
                 break
             pending.popleft()
             count += 1
+            limit -= FULL if record.is_written else 1
             if record.traced:
                 break
         return count
@@ -156,7 +170,7 @@ class Reader:
     def _drain_all(self, limit: int) -> int:
         busy: set[object] = set()
         pending, count, place = self.pending, 0, 0
-        while place < len(pending) and count < limit:
+        while place < len(pending) and limit > 0:
             record = pending[place]
             if record.forward in busy or not self._finish_or_fail(record):
                 busy.add(record.forward)
@@ -164,28 +178,51 @@ class Reader:
                 continue
             del pending[place]
             count += 1
+            limit -= FULL if record.is_written else 1
             if record.traced:
                 break
         return count
 
     def _finish_or_fail(self, record: StepRecord) -> bool:
-        """As :meth:`_finish_if_done`; a step that can't be read is over as well, without its device times."""
+        """As :meth:`_finish_if_done`; a step that can't be read is over, too, without its device times."""
+        timers, times = record.timers, self.times
         try:
-            return self._finish_if_done(record)
+            if (
+                timers is None
+                or times is None
+                or record.is_written
+                or record.fence is not FenceKind.FINE
+                or timers.recorded & ~METADATA != QUICK
+            ):
+                return self._finish_if_done(record)
+            # A fine step that has a slack and a wait, and no gap: both are differences of its own events.
+            slack = timers.released.elapsed_us(timers.end)
+            if slack is None:
+                return False
+            wait = timers.wait.elapsed_us(timers.released)
+            if wait is None:
+                return False
         except Exception as error:  # noqa: BLE001 - reading must never end a step
             self._failed(error)
             self._give_up(record, "failed")
             return True
+        late = times.offsets.marker_copy_us if wait > 0.0 else times.offsets.marker_copy_busy_us
+        slack += late
+        if slack < 0.0:
+            record.clamped, record.is_written, slack = ("slack",), True, 0.0
+        record.slack_us = slack
+        self._progress.timed = record.step
+        record.wait_us = max(0.0, wait - late)
+        self.finish(record)
+        return True
 
     def _finish_if_done(self, record: StepRecord) -> bool:
-        """Finish a step if all its device times are there.
-
-        One without times stays behind whatever is older on its stream.
-        """
+        """Finish a step if all its device times are there. One without stays behind what is older on its stream."""
         times, timers = self.times, record.timers
         if times is None or timers is None or not record.timed:
             self.finish(record)
             return True
+        record.is_written = True
         read = times.clock.read
         if not timers.read(read) or (record.wants_next and not self._next_has_started(record, times)):
             return False
@@ -195,9 +232,10 @@ class Reader:
             if found is None:
                 return False
             marks = found
-        moments = self._moments(record, timers, times)
+        self._progress.timed = record.step
+        moments = gather(record, timers, times)
         settle(record, moments, natural_gap=times.natural_gap_us, latency=times.offsets.launch_us)
-        self._follow_gap(record, moments, times)
+        follow_gap(record, moments, times)
         trace = assemble(record, moments, marks, times.clock) if record.traced else None
         self.finish(record)
         if trace is not None:
@@ -212,44 +250,6 @@ class Reader:
             return self._is_idle or self._last.get(record.forward) is not record
         return following.timers is None or following.timers.read_start(times.clock.read)
 
-    @staticmethod
-    def _moments(record: StepRecord, timers: StepTimers, times: DeviceTimes) -> Moments:
-        clock, offsets, released = times.clock, times.offsets, timers.released_us
-        if released is not None:
-            waits = timers.wait_us is None or timers.wait_us < released
-            released -= offsets.marker_copy_us if waits else offsets.marker_copy_busy_us
-        previous, following = record.previous, record.next
-        moments = Moments(
-            start=timers.start_us,
-            end=timers.end_us,
-            released=released,
-            metadata=timers.metadata_us,
-            wait=timers.wait_us,
-        )
-        if record.host_start_ns != NOT_YET:
-            moments.host_start = clock.on_timeline(record.host_start_ns)
-        if previous is not None and previous.timers is not None:
-            moments.previous_end = previous.timers.read_end(clock.read)
-            moments.fenced = previous.fence in FENCED
-        if following is not None and following.timers is not None and following.host_start_ns != NOT_YET:
-            moments.next_start = following.timers.start_us
-            moments.next_host_start = clock.on_timeline(following.host_start_ns)
-        return moments
-
-    @staticmethod
-    def _follow_gap(record: StepRecord, moments: Moments, times: DeviceTimes) -> None:
-        """A gap is natural where the host launched before the forward stream ran empty, behind a fine fence."""
-        previous = record.previous
-        if (
-            record.gap_us is not None
-            and previous is not None
-            and previous.fence is FenceKind.FINE
-            and moments.host_start is not None
-            and moments.previous_end is not None
-            and moments.host_start < moments.previous_end
-        ):
-            times.observe_gap(record.gap_us)
-
     def _give_up(self, record: StepRecord, cause: str) -> None:
         if record.timed:
             self._health.unresolved[cause] += 1
@@ -257,12 +257,21 @@ class Reader:
 
     def finish(self, record: StepRecord) -> None:
         """Tell the observers that a step is over, and keep its record until no gap begins with it."""
-        for hook in self._observers.step_finished:
-            hook(record)
+        observers = self._observers
+        hook: Callable[[StepRecord], None] | None = None
+        try:
+            for hook in observers.finishing:
+                hook(record)
+        except Exception as error:  # noqa: BLE001 - an observer must never end a step; it is counted and logged
+            observers.go_on_finishing(hook, record, error)
+        record.finished = True
         if record.marks is not None:
             self._tracer.give_back(record)
-        record.finished = True
         previous, following = record.previous, record.next
+        if previous is None and following is None:
+            if self._last.get(record.forward) is not record:
+                self._free.append(record)
+            return
         if previous is not None and previous.finished:
             record.previous = previous.next = None
             self._release(previous)
@@ -273,12 +282,7 @@ class Reader:
 
     def _release(self, record: StepRecord) -> None:
         """Take a record back once it is over, no step that isn't looks at it, and none follows it on its stream."""
-        if (
-            record.finished
-            and record.previous is None
-            and record.next is None
-            and self._last.get(record.forward) is not record
-        ):
+        if record.finished and record.previous is record.next is None and self._last.get(record.forward) is not record:
             self._free.append(record)
 
     def _forget(self) -> None:

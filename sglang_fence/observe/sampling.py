@@ -11,6 +11,11 @@ DEFAULT_TIMING_EVERY = 101
 """Device times are taken on each so-many-th step: fewer than one in a hundred, so that their cost is beyond the step's
 p99; and a prime, so that no rhythm of the steps hides behind it. Measured in ``docs/observing.md``."""
 
+START_EVERY = 8
+"""The start of a forward is timed on each so-many-th step at the most: its event stands before the launch, and holds
+each forward back by more than 1 µs. The forward's time and the gap before it are taken there, and behind coarse
+steps."""
+
 _LOOK_AGAIN = 256
 """Steps until it is looked again whether timing was switched on."""
 
@@ -43,12 +48,18 @@ class Sampling:
 
 
 class Sampler:
-    """Decides, step by step."""
+    """Decides, step by step.
 
-    __slots__ = ("_random", "sampling")
+    Args:
+        sampling: what was asked for.
+        start_every: the start of a forward is taken on each so-many-th step at the most.
+    """
 
-    def __init__(self, sampling: Sampling) -> None:
+    __slots__ = ("_random", "_start_every", "sampling")
+
+    def __init__(self, sampling: Sampling, start_every: int = 1) -> None:
         self.sampling = sampling
+        self._start_every = start_every
         self._random = Random(_SEED).random  # noqa: S311 - no secret
 
     def traces(self) -> bool:
@@ -68,3 +79,8 @@ class Sampler:
         """Whether ``step`` is timed, traced or not."""
         every = self.sampling.timing_every
         return every > 0 and step % every == 0
+
+    def starts(self, step: int) -> bool:
+        """Whether the forward's start is taken of a step that is timed in turn."""
+        every = self.sampling.timing_every
+        return every >= self._start_every or step % (-(-self._start_every // every) * every) == 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
-from math import ceil
+from math import ceil, exp, floor, log, log1p
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -23,26 +23,38 @@ _SEED = 8192  # the same sample for the same run
 
 
 class Reservoir:
-    """A fair sample of ``most`` values out of however many come: each has the same chance to be in it."""
+    """A fair sample of ``most`` values out of however many come: each has the same chance to be in it.
 
-    __slots__ = ("_most", "_random", "seen", "values")
+    Once it is full it draws how many values to pass over until the next that it takes in (Li's algorithm L, 1994),
+    instead of drawing for each.
+    """
+
+    __slots__ = ("_most", "_random", "_takes", "_weight", "seen", "values")
 
     def __init__(self, most: int = SAMPLES) -> None:
         self._most = most
-        self._random = Random(_SEED).randrange  # noqa: S311 - no secret
+        self._random = Random(_SEED)  # noqa: S311 - no secret
         self.seen = 0
         """How many came."""
         self.values: list[float] = []
+        self._weight = 1.0
+        self._takes = most
+        """Which value is taken in next."""
 
     def add(self, value: float) -> None:
         """Take one in, or leave it."""
-        self.seen += 1
-        if len(self.values) < self._most:
-            self.values.append(value)
+        self.seen = seen = self.seen + 1
+        if seen < self._takes:
+            if seen <= self._most:
+                self.values.append(value)
             return
-        place = self._random(self.seen)
-        if place < self._most:
-            self.values[place] = value
+        if seen <= self._most:
+            self.values.append(value)
+        else:
+            self.values[self._random.randrange(self._most)] = value
+        # 1 - random() is never 0, whose logarithm there is none of.
+        self._weight *= exp(log(1.0 - self._random.random()) / self._most)
+        self._takes = seen + 1 + floor(log(1.0 - self._random.random()) / log1p(-self._weight))
 
 
 def pooled(reservoirs: Iterable[Reservoir]) -> list[float]:
@@ -97,15 +109,14 @@ class Summary(Ledger):
         self._slack: defaultdict[tuple[str, str], Reservoir] = defaultdict(Reservoir)
         self._wait: defaultdict[tuple[str, str], Reservoir] = defaultdict(Reservoir)
 
-    def step_finished(self, record: StepRecord) -> None:
-        """Count it."""
-        super().step_finished(record)
-        if record.timed:
-            key = record.mode, record.backend  # a mode is its text; taking that out costs more than the rest
-            if record.slack_us is not None:
-                self._slack[key].add(record.slack_us)
-            if record.wait_us is not None:
-                self._wait[key].add(record.wait_us)
+    def add_durations(self, cell: Cell, record: StepRecord) -> None:
+        """Count them in, and sample them."""
+        super().add_durations(cell, record)
+        key = record.mode, record.backend  # a mode is its text; taking that out costs more than the rest
+        if record.slack_us is not None:
+            self._slack[key].add(record.slack_us)
+        if record.wait_us is not None:
+            self._wait[key].add(record.wait_us)
 
     @property
     def modes(self) -> dict[tuple[str, str], ModeSummary]:
@@ -123,6 +134,27 @@ class Summary(Ledger):
     def total(self) -> ModeSummary:
         """All modes together."""
         return self._of(list(self.modes))
+
+    def fallbacks(self) -> list[dict[str, str | int | float]]:
+        """Coarse steps by mode and reason, and what they cost; the dearest first."""
+        found: dict[tuple[str, str], list[float]] = {}
+        for kind, cell in self.cells.items():
+            if kind.reason is not None:
+                cost = found.setdefault((kind.mode.value, kind.reason.value), [0, 0.0, 0.0])
+                cost[0] += cell.steps
+                cost[1] += cell.lost_us
+                cost[2] += cell.lost_slack_us
+        rows = sorted(found.items(), key=lambda row: (-row[1][1], -row[1][2], row[0]))
+        return [
+            {
+                "mode": mode,
+                "reason": reason,
+                "steps": int(steps),
+                "lost_us": round(lost, 3),
+                "lost_slack_us": round(slack, 3),
+            }
+            for (mode, reason), (steps, lost, slack) in rows
+        ]
 
     def phases_by_mode(self) -> dict[tuple[str, Phase], int]:
         """Phases by the mode of their step, in order of their first appearance."""

@@ -6,6 +6,9 @@ of the bound record; A, the schedule stream before the wait; C, where the reads 
 The marker is not timed: the next launch re-arms it before a late reader looks. Its moment is copied by an observer
 stream that waits for it and records an event of its own. L, the schedule stream after the wait, isn't recorded either:
 the wait is over when both A and R are there, so it is the later of the two.
+
+Slack and wait are differences of two of these, and are read as such (:data:`QUICK`); whatever is compared with the
+host's moments, or with another step's, is read against the clock's base.
 """
 
 from __future__ import annotations
@@ -67,19 +70,23 @@ class VerdictLike(Protocol):
         """The resolved end that the owner published for this step, and the publication's number."""
 
 
+START, END, RELEASED, WAIT, METADATA = 1, 2, 4, 8, 16
+"""Bits of :attr:`StepTimers.recorded`."""
+
+QUICK = END | RELEASED | WAIT
+"""What slack and wait of a fine step are read from."""
+
+
 class StepTimers:
     """The events of one step record, which of them are recorded, and what was read of them (µs, device timeline)."""
 
     __slots__ = (
         "end",
+        "end_event",
         "end_us",
         "metadata",
         "metadata_us",
-        "recorded_end",
-        "recorded_metadata",
-        "recorded_released",
-        "recorded_start",
-        "recorded_wait",
+        "recorded",
         "released",
         "released_us",
         "start",
@@ -93,76 +100,74 @@ class StepTimers:
         """G."""
         self.end = device.timed_event()
         """F."""
+        self.end_event: Any = device.as_event(self.end)
+        """F as an event that the runtime may record and wait for; None where it can't serve both."""
         self.released = device.timed_event()
         """R, or C where the fence is coarse: copied."""
         self.wait = device.timed_event()
         """A."""
         self.metadata = device.timed_event()
         """C, where nothing is published: the end of the metadata outside the graph."""
-        self.reset()
-
-    def reset(self) -> None:
-        """Forget what was recorded."""
-        self.recorded_start = self.recorded_end = self.recorded_released = False
-        self.recorded_wait = self.recorded_metadata = False
+        self.recorded = 0
+        """Which are recorded: START, END, RELEASED, WAIT, METADATA."""
         self.start_us: float | None = None
         self.end_us: float | None = None
         self.released_us: float | None = None
         self.wait_us: float | None = None
         self.metadata_us: float | None = None
 
+    def reset(self) -> None:
+        """Forget what was recorded, and read."""
+        self.recorded = 0
+        self.start_us = self.end_us = self.released_us = self.wait_us = self.metadata_us = None
+
     def record_start(self, forward: object) -> None:
         """Record G."""
         self.start.record(forward)
-        self.recorded_start = True
+        self.recorded |= START
 
     def record_end(self, forward: object) -> None:
         """Record F."""
         self.end.record(forward)
-        self.recorded_end = True
+        self.recorded |= END
 
     def record_metadata(self, forward: object) -> None:
         """Record C on the forward stream itself."""
         self.metadata.record(forward)
-        self.recorded_metadata = True
+        self.recorded |= METADATA
 
     def record_wait(self, schedule: object) -> None:
         """Record A."""
         self.wait.record(schedule)
-        self.recorded_wait = True
-
-    def copy_released(self, event: object, observer: ObserverStream) -> None:
-        """Copy the moment of ``event``: R, or C."""
-        observer.wait_event(event)
-        self.released.record(observer)
-        self.recorded_released = True
+        self.recorded |= WAIT
 
     def read(self, read: Callable[[TimedEvent], float | None]) -> bool:
         """Read what is recorded and not read; return whether all of it is there. F first: it comes last."""
-        if self.recorded_end and self.end_us is None and (value := read(self.end)) is not None:
-            self.end_us = value
-        if self.recorded_end and self.end_us is None:
-            return False
-        if self.recorded_wait and self.wait_us is None:
+        recorded = self.recorded
+        if recorded & END and self.end_us is None:
+            self.end_us = read(self.end)
+            if self.end_us is None:
+                return False
+        if recorded & WAIT and self.wait_us is None:
             self.wait_us = read(self.wait)
-        if self.recorded_released and self.released_us is None:
+        if recorded & RELEASED and self.released_us is None:
             self.released_us = read(self.released)
-        if self.recorded_metadata and self.metadata_us is None:
+        if recorded & METADATA and self.metadata_us is None:
             self.metadata_us = read(self.metadata)
         return (
             self.read_start(read)
-            and (self.wait_us is not None or not self.recorded_wait)
-            and (self.released_us is not None or not self.recorded_released)
+            and (self.wait_us is not None or not recorded & WAIT)
+            and (self.released_us is not None or not recorded & RELEASED)
         )
 
     def read_start(self, read: Callable[[TimedEvent], float | None]) -> bool:
         """Read G alone, which the step before may want; return whether it is there."""
-        if self.recorded_start and self.start_us is None:
+        if self.recorded & START and self.start_us is None:
             self.start_us = read(self.start)
-        return self.start_us is not None or not self.recorded_start
+        return self.start_us is not None or not self.recorded & START
 
     def read_end(self, read: Callable[[TimedEvent], float | None]) -> float | None:
         """Read F alone, which the step after may want."""
-        if self.recorded_end and self.end_us is None:
+        if self.recorded & END and self.end_us is None:
             self.end_us = read(self.end)
         return self.end_us

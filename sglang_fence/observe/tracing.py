@@ -55,16 +55,17 @@ class Tracer:
             return True
         return False if self._sampler.sampling.trace_coarse else None
 
-    def begin(self, record: StepRecord, *, traced: bool) -> None:
-        """Keep the ranges of a step that is traced, or may be."""
+    def begin(self, record: StepRecord, step: int, *, traced: bool) -> None:
+        """Keep the ranges of ``step``, which is traced, or may be."""
         record.traced = traced
+        record.is_written = True
         if traced and record.timers is not None:
             record.timed = True
         record.waited_for = self.last_fenced
         marks = record.marks = self._spare.pop() if self._spare else self._make()
         marks.reset()
-        prepared = self._prepared if self._prepared.step == record.step else self._prepared_before
-        if prepared.step == record.step:
+        prepared = self._prepared if self._prepared.step == step else self._prepared_before
+        if prepared.step == step:
             record.waited_for = prepared.behind
             record.started_ns = prepared.began_ns
             marks.add_host("schedule", prepared.began_ns, prepared.ended_ns)
@@ -72,7 +73,7 @@ class Tracer:
     def keep_if_coarse(self, record: StepRecord) -> None:
         """Ranges were kept in case that the step is coarse. If it isn't, they are dropped."""
         if record.fence is FenceKind.COARSE:
-            record.traced = True
+            record.traced = record.is_written = True
             record.timed = record.timers is not None
         else:
             self.give_back(record)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from sglang_fence.attention.base import AttentionBackend
     from sglang_fence.attention.batch import ForwardBatch
-    from sglang_fence.contract import ForwardMode
+    from sglang_fence.contract import ForwardMode, SharedReadEnds
     from sglang_fence.device.protocol import DeviceModule, Stream
     from sglang_fence.environ import Switches
     from sglang_fence.fence.barrier import FencePolicy
@@ -94,6 +94,8 @@ class ModelRunner:
         relay = torch.zeros((requests.max_running + 1,), dtype=torch.int64, device=device.torch_device)
         self.relay = SharedBuffer(device, "relay", relay)
         self._prefill_engaged: set[str] = set()
+        self._phases: dict[tuple[ForwardMode, str, SharedReadEnds, SharedReadEnds, str | None], Phase] = {}
+        """One of each kind: whoever counts them finds the same one again."""
         self.prepare_metadata = probe.around("out_graph_metadata", _prepare_metadata)
         """Prepares a batch's attention metadata outside the graph: takes the backend that replays, and the batch."""
         self.replay = probe.around("replay", self._run_forward)
@@ -106,9 +108,13 @@ class ModelRunner:
         declared = backend.shared_read_ends(mode)
         resolution = resolve(declared, marker)
         if self.probe.on:
-            self.probe.resolved(
-                Phase(mode, self.role, backend.name, declared, resolution.ends, resolution.downgrade),
-            )
+            key = mode, backend.name, declared, resolution.ends, resolution.downgrade
+            phase = self._phases.get(key)
+            if phase is None:
+                phase = self._phases[key] = Phase(
+                    mode, self.role, backend.name, declared, resolution.ends, resolution.downgrade
+                )
+            self.probe.resolved(phase)
         return resolution
 
     def _run_forward(

@@ -11,6 +11,7 @@ from sglang_fence.observe.device_times import DeviceTimes
 from sglang_fence.observe.probe import StepProbe
 
 if TYPE_CHECKING:
+    from sglang_fence.observe.flight.ring import FlightRing
     from sglang_fence.observe.observer import Observers
     from sglang_fence.observe.sampling import Sampling
     from sglang_fence.observe.standing import Facts, Health
@@ -28,6 +29,7 @@ def install_probe(
     streams: CudaStreams | None,
     *,
     live: bool,
+    ring: FlightRing | None = None,
 ) -> None:
     """Let ``steps`` be observed; with device times where there are ``streams`` to take them on.
 
@@ -39,7 +41,7 @@ def install_probe(
     def follow_clock() -> None:
         health.clock_error_ns = apart.clock_error_ns  # a number, which the probe renews in its own copy
 
-    steps.probe = StepProbe(observers, times, sampling=sampling, health=apart, live=live)
+    steps.probe = StepProbe(observers, times, sampling=sampling, health=apart, live=live, ring=ring)
     steps.streams = streams
     steps.marks = live or sampling.traces or bool(observers.range_started)
     steps.when_read = None if times is None else follow_clock

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from sglang_fence.contract import FallbackReason, FenceKind, ForwardMode
+from sglang_fence.observe.record import NO_STEP
 from sglang_fence.sglang_plugin.guard import COST_SAMPLE, METERED, Handler
 from sglang_fence.sglang_plugin.phases import role_of
 from sglang_fence.sglang_plugin.requests import traceparents
@@ -62,6 +63,9 @@ class Watch:
         steps.open = True
         number = steps.number = steps.number + 1
         self.meter.on = number % COST_SAMPLE == METERED
+        if steps.probe.recording and self.forward_stream is not None:
+            # The host has the results of all launches but those whose results lie in the queue.
+            steps.probe.progress.in_hand = max(NO_STEP, number - 1 - len(scheduler.result_queue))
         owner = self._owner_before = scheduler.model_worker.last_shared_read_runner
         self._lying = owner.shared_read_done_event
         self.forward_enqueued = False
@@ -147,7 +151,7 @@ class RunBatch(Handler):
         watch.forward_enqueued = True
         if steps.marks:
             leave(self._range)
-        if steps.probe.timing:
+        if steps.probe.timing or steps.probe.recording:
             steps.probe.launched()
         if watch.loop is not None and not watch.loop.barrier:
             steps.close_absent()
@@ -174,6 +178,10 @@ class ApplyBarrier(Handler):
             self._range = steps.range("barrier")
         if steps.probe.timing:
             steps.reads_end(verdict, scheduler.forward_stream)
+        if steps.probe.recording:
+            steps.probe.at_barrier(verdict, verdict.event if verdict.kind is FenceKind.FINE else None)
+        if steps.probe.timing:
+            steps.probe.before_wait()
         return verdict
 
     def over(self, token: Verdict, /) -> None:  # noqa: D102 - see Handler

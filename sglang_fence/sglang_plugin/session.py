@@ -7,6 +7,7 @@ the scheduler's loop begins: only then are its streams settled, and is the folde
 from __future__ import annotations
 
 import logging
+import sys
 from typing import TYPE_CHECKING
 
 from sglang_fence.observe.ledger import Ledger
@@ -71,12 +72,12 @@ class Session:
             self._started = start(self, scheduler)
         self._started.facts.loop = loop.label
 
-    def end(self) -> None:
-        """The scheduler is done: export what is left. A second time does nothing."""
+    def end(self, error: BaseException | None = None) -> None:
+        """The scheduler is done, or ``error`` ended it: export what is left. A second time does nothing."""
         started, self._started = self._started, None
         if started is not None:
             self.steps.close_absent()
-            started.end()
+            started.end(error)
             self.steps.observe_no_more()
 
 
@@ -105,4 +106,5 @@ class SchedulerLife(Handler):
     def over(self, _: None, /) -> None:  # noqa: D102 - see Handler
         self._session.end()
 
-    raised = over
+    def raised(self, _: None, /) -> None:  # noqa: D102 - see Handler
+        self._session.end(sys.exception())

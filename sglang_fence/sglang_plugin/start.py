@@ -7,20 +7,28 @@ import os
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
+from sglang_fence.device.cuda_profiler import cuda_profiler
 from sglang_fence.observe.exporting import ExportContext, make_exporter
+from sglang_fence.observe.flight.ring import FlightRing
 from sglang_fence.observe.observer import Observer, Observers
+from sglang_fence.observe.profiling import ProfiledSteps
 from sglang_fence.observe.sampling import Sampling
 from sglang_fence.observe.standing import Facts
 from sglang_fence.sglang_plugin.control import ControlFile
 from sglang_fence.sglang_plugin.facts import facts_of
+from sglang_fence.sglang_plugin.flying import started_recorder
 from sglang_fence.sglang_plugin.host_traces import HostTraces
 from sglang_fence.sglang_plugin.labels import place, server_labels
 from sglang_fence.sglang_plugin.probing import install_probe, tell_timing
+from sglang_fence.sglang_plugin.profiling import TimedProfile
 from sglang_fence.sglang_plugin.streams import CudaStreams
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
+    from sglang_fence.device.cuda_profiler import Profiler
+    from sglang_fence.observe.flight.recorder import FlightRecorder
     from sglang_fence.observe.probe import StepProbe
     from sglang_fence.sglang_plugin.session import Session
     from sglang_fence.sglang_plugin.shapes import SchedulerLike
@@ -35,13 +43,22 @@ MULTIPROCESS = "PROMETHEUS_MULTIPROC_DIR"
 class Started:
     """What runs while the scheduler serves."""
 
-    def __init__(self, probe: StepProbe, facts: Facts, closing: list[Callable[[], None]]) -> None:
+    def __init__(
+        self,
+        probe: StepProbe,
+        facts: Facts,
+        closing: list[Callable[[], None]],
+        recorder: FlightRecorder | None = None,
+    ) -> None:
         self.facts = facts
+        self._recorder = recorder
         self._probe = probe
         self._closing = closing
 
-    def end(self) -> None:
-        """End it, the exporters last: they write what the probe still has."""
+    def end(self, error: BaseException | None) -> None:
+        """End it, the exporters last: they write what the probe still has. ``error``: what ended the serving."""
+        if self._recorder is not None and isinstance(error, Exception):
+            self._recorder.crashed(type(error))
         self._probe.close()
         for close in self._closing:
             close()
@@ -62,20 +79,41 @@ def start(session: Session, scheduler: SchedulerLike) -> Started:
         exporter = attempt(f"the exporter {name}", partial(_exporter, session, name)) if wanted else None
         if exporter is not None:
             installed.append(exporter)
+    profiler = attempt("profiling", cuda_profiler) if _may_profile(session) else None
+    if switches.profile_steps is not None and profiler is not None:
+        installed.append(ProfiledSteps(switches.profile_steps, *profiler))
     observers = host_traces.observers = Observers(installed, session.ledger.health.errors)
     for hook in observers.run_started:
         hook(facts)
     live = switches.control is not None
-    install_probe(session.steps, scheduler, observers, sampling, session.ledger.health, streams, live=live)
+    ring = FlightRing(switches.flight_recorder) if switches.flight_recorder else None
+    health, steps = session.ledger.health, session.steps
+    install_probe(steps, scheduler, observers, sampling, health, streams, live=live, ring=ring)
+    probe = steps.probe
     closing: list[Callable[[], None]] = []
+    recorder = None
+    if ring is not None:
+        recorder = attempt("the flight recorder", lambda: started_recorder(probe, switches))
+    if recorder is not None:
+        closing.append(recorder.close)
     metrics = attempt("metrics", lambda: _metrics(session))
     close = getattr(metrics, "close", None)
     if close is not None:
         closing.append(close)
     if switches.control is not None:
         told = partial(tell_timing, facts, sampling, possible=streams is not None)
-        closing.append(ControlFile(switches.control, sampling, told).close)
-    return Started(session.steps.probe, facts, closing)
+        closing.extend(_control(switches.control, sampling, told, profiler))
+    return Started(probe, facts, closing, recorder)
+
+
+def _control(
+    file: Path, sampling: Sampling, told: Callable[[], None], profiler: Profiler | None
+) -> list[Callable[[], None]]:
+    """Follow the control file; return what ends that, and what it may have begun."""
+    if profiler is None:
+        return [ControlFile(file, sampling, told, profile=None).close]
+    profile = TimedProfile(profiler)
+    return [ControlFile(file, sampling, told, profile=profile.begin).close, profile.close]
 
 
 def attempt(what: str, make: Callable[[], _Made]) -> _Made | None:
@@ -85,6 +123,12 @@ def attempt(what: str, make: Callable[[], _Made]) -> _Made | None:
     except Exception as error:
         logger.warning("sglang-fence: %s: left out (%s: %s)", what, type(error).__name__, error, exc_info=True)
         return None
+
+
+def _may_profile(session: Session) -> bool:
+    """Whether a capture is asked for, or may be later, where that can't fail for want of a GPU."""
+    switches = session.switches
+    return switches.profile_steps is not None or (switches.control is not None and session.border.is_cuda())
 
 
 def _exporter(session: Session, name: str) -> Observer:

@@ -72,17 +72,17 @@ class Steps:
             self.read()
 
     def reads_end(self, verdict: Verdict, forward: object) -> None:
-        """Its fence is decided, and is applied next. Asked for by the probe's ``timing``."""
+        """Its fence is decided. Asked for by the probe's ``timing``."""
         probe, streams, event = self.probe, self.streams, verdict.event
         if streams is not None:
             forward = streams.dressed(forward)
             event = None if event is None else streams.event(event)
         probe.reads_end(verdict, event, forward)
-        probe.before_wait()
 
     def idle(self) -> None:
         """Nothing will be launched soon: read all that is ready."""
         self.close_absent()
+        self.probe.progress.in_hand = self.number  # it idles once all results are processed, and not before
         self.probe.idle()
         if self.when_read is not None:
             self.when_read()

@@ -10,10 +10,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from sglang_fence.observe.flight.options import LONGEST_S, SHORTEST_S
+from sglang_fence.observe.flight.ring import DEFAULT_STEPS, MAX_STEPS
+from sglang_fence.observe.profiling import StepRange
 from sglang_fence.observe.sampling import DEFAULT_TIMING_EVERY
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+
+DEFAULT_WATCHDOG_S = 120.0
+"""Less than what SGLang's own watchdog waits for by default before it ends the process: 300 s."""
 
 
 def _boolean(raw: str) -> bool:
@@ -60,6 +66,22 @@ def _port(raw: str) -> int:
     return value
 
 
+def _seconds(raw: str) -> float:
+    value = float(raw)
+    if value and not SHORTEST_S <= value <= LONGEST_S:
+        msg = f"write seconds, {SHORTEST_S:g} to {LONGEST_S:g}, or 0"
+        raise ValueError(msg)
+    return value
+
+
+def _flight_steps(raw: str) -> int:
+    value = count(raw)
+    if value > MAX_STEPS:
+        msg = f"write 0 to {MAX_STEPS}"
+        raise ValueError(msg)
+    return value
+
+
 class Row(NamedTuple):
     """A row of the table in the documentation."""
 
@@ -96,11 +118,40 @@ SWITCHES = (
         "Without --enable-metrics: each scheduler serves metrics of its own at this port plus its rank.",
     ),
     Row(
+        "SGLANG_FENCE_PROFILE_STEPS",
+        "profile_steps",
+        StepRange.parse,
+        "",
+        "N:M tells the CUDA profiler to begin at step N and to end behind step M, for nsys --capture-range.",
+    ),
+    Row(
         "SGLANG_FENCE_CONTROL",
         "control",
         Path,
         "",
-        'A JSON file, looked at once a second: {"timing_every": 4, "trace_ratio": 0.01} takes effect on a live server.',
+        'A JSON file, looked at once a second: {"timing_every": 4, "trace_ratio": 0.01, "profile_seconds": 10} takes '
+        "effect on a live server.",
+    ),
+    Row(
+        "SGLANG_FENCE_FLIGHT_RECORDER",
+        "flight_recorder",
+        _flight_steps,
+        str(DEFAULT_STEPS),
+        "Steps that the flight recorder keeps; 0: there is none, and SIGUSR2 is left alone.",
+    ),
+    Row(
+        "SGLANG_FENCE_FLIGHT_DIR",
+        "flight_dir",
+        Path,
+        "",
+        "Where its dumps go; not set: the system's folder for temporary files.",
+    ),
+    Row(
+        "SGLANG_FENCE_WATCHDOG",
+        "watchdog",
+        _seconds,
+        f"{DEFAULT_WATCHDOG_S:g}",
+        "It dumps when a step hasn't moved for so many seconds, once a stall; 0: never.",
     ),
 )
 """All of them, in the order of the documentation."""
@@ -115,7 +166,11 @@ class Switches:
     trace_ratio: float = 0.0
     nvtx: bool = False
     metrics_port: int | None = None
+    profile_steps: StepRange | None = None
     control: Path | None = None
+    flight_recorder: int = DEFAULT_STEPS
+    flight_dir: Path | None = None
+    watchdog: float = DEFAULT_WATCHDOG_S
 
     @property
     def traces(self) -> bool:

@@ -11,6 +11,7 @@ import pytest
 from sglang_fence.analyze.report import analyse
 from sglang_fence.analyze.steps import Basis
 from sglang_fence.contract import FenceKind, ForwardMode, SharedReadEnds
+from tests.analyze.expectations import DATA, MOST_BYTES, SUFFIX, expected, names, unlike
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,6 +19,28 @@ if TYPE_CHECKING:
 
 CAPTURES = ("full", "breakable", "plain")
 FINE, COARSE = FenceKind.FINE, FenceKind.COARSE
+
+
+@pytest.mark.parametrize("name", names())
+def test_every_capture_says_of_each_step_what_its_run_recorded(real: Callable[[str], Path], name: str) -> None:
+    assert unlike(analyse(real(name)), expected(name)) == []
+
+
+def test_what_is_known_of_a_capture_can_be_contradicted(real: Callable[[str], Path]) -> None:
+    report = analyse(real("full"))
+    for key, value in (("fence", "coarse"), ("ends", "PRE_REPLAY"), ("mode", "extend"), ("step", 99)):
+        known = expected("full")
+        known["steps"][10][key] = value
+        assert unlike(report, known), key
+    shorter = expected("full")
+    del shorter["steps"][-1]
+    assert unlike(report, shorter | {"named": False})
+
+
+def test_the_captures_are_small_and_each_is_known() -> None:
+    assert set(CAPTURES) <= set(names())
+    assert sum(path.stat().st_size for path in DATA.glob(f"*{SUFFIX}")) <= MOST_BYTES
+    assert {path.stem for path in DATA.glob("*.json")} == set(names())
 
 
 @pytest.mark.parametrize("name", CAPTURES)

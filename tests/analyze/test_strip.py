@@ -17,6 +17,7 @@ from sglang_fence.analyze.strip import strip
 from sglang_fence.analyze.tables import TABLES
 from sglang_fence.catalogue.ranges import NVTX_RANGES
 from sglang_fence.errors import ConfigError
+from tests.analyze.expectations import names
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -69,7 +70,7 @@ def test_nothing_private_is_kept(made: MadeCapture, tmp_path: Path) -> None:
         assert database.execute("SELECT DISTINCT globalPid FROM CUPTI_ACTIVITY_KIND_KERNEL").fetchall() == [(1 << 24,)]
 
 
-@pytest.mark.parametrize("name", ["full", "breakable", "plain"])
+@pytest.mark.parametrize("name", names())
 def test_the_committed_captures_hold_no_text_but_ours(real: Callable[[str], Path], name: str) -> None:
     listed = {table.name: set(table.columns) for table in TABLES}
     with closing(sqlite3.connect(real(name))) as database:

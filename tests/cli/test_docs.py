@@ -1,4 +1,4 @@
-"""Pages of docs/ that are made from the catalogue are what the command makes now."""
+"""Pages of docs/ that are made, from the catalogue or from results, are what the command makes now."""
 
 from __future__ import annotations
 
@@ -15,16 +15,24 @@ from sglang_fence.contract import FallbackReason
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 
 
-def made(page: str) -> str:
-    done = CliRunner().invoke(app, ["docs", page])
+def made(page: str, results: Path = DOCS / "benchmarks") -> str:
+    done = CliRunner().invoke(app, ["docs", page, "--results", str(results)])
     assert done.exit_code == 0, done.output
     return done.stdout
 
 
-@pytest.mark.parametrize("page", ["metrics"])
+@pytest.mark.parametrize("page", ["metrics", "benchmarks"])
 def test_the_committed_page_is_what_is_made(page: str) -> None:
     committed = (DOCS / f"{page}.md").read_text(encoding="utf-8")
     assert committed == made(page), f"run: .venv/bin/sglang-fence docs {page} > docs/{page}.md"
+
+
+def test_the_committed_plot_is_what_is_made_where_there_are_figures() -> None:
+    figures, plot = DOCS / "benchmarks" / "fence.json", DOCS / "benchmarks" / "fence.svg"
+    assert figures.exists() == plot.exists()
+    if figures.exists():
+        expected = made("benchmarks-plot")
+        assert plot.read_text(encoding="utf-8") == expected, f"run: sglang-fence docs benchmarks-plot > {plot}"
 
 
 def test_the_page_names_every_metric_label_and_reason_once() -> None:

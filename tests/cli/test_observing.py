@@ -40,8 +40,8 @@ MISTAKES: dict[str, tuple[tuple[object, ...], tuple[str, ...]]] = {
     "otlp_port": (("--otlp", "grpc://localhost:99999"), ("99999", "a number from 1 to 65535")),
     "perfetto_folder": (("--perfetto", "."), ("the Perfetto trace can't be written to '.'", "name another file")),
     "perfetto_no_folder": (("--perfetto", "no/t"), ("can't be written to 'no/t'", "name another file")),
-    "ratio_for_nobody": (("--trace-ratio", 0.5), ("--trace-ratio 0.5", "add --otlp or --perfetto")),
-    "coarse_for_nobody": (("--trace-coarse",), ("--trace-coarse", "add --otlp or --perfetto")),
+    "ratio_for_nobody": (("--trace-ratio", 0.5), ("--trace-ratio 0.5", "add --otlp, --perfetto or --record")),
+    "coarse_for_nobody": (("--trace-coarse",), ("--trace-coarse", "add --otlp, --perfetto or --record")),
     "same_file": (("--perfetto", "t", "--json", "./t"), ("--json and --perfetto both name t", "a file of its own")),
 }
 UNOBSERVED: list[tuple[object, ...]] = [

@@ -77,7 +77,7 @@ def test_a_collector_at_work_breaks_no_capture(gpu: Opened) -> None:
     loop.run(10)
     with gpu.device.stream(loop.schedule):
         for _ in range(4):
-            loop._step(lambda _: None)
+            loop._step(lambda _busy, _results: None)
     graph = gpu.device.Graph("another")
     with gpu.device.stream(loop.forward), gpu.device.capture(graph):
         cuda = cuda_work()

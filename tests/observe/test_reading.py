@@ -58,6 +58,33 @@ def test_each_so_many_th_step_has_the_durations_that_it_has_when_all_are_timed(f
             assert {one.slack_us, one.wait_us, one.forward_us, one.gap_us, one.lost_us} == {None}
 
 
+@pytest.mark.parametrize("start_every", [2, 8, 100])
+@pytest.mark.parametrize("every", [1, 3, 8, 11])
+@pytest.mark.parametrize("fence", ["fine", "coarse"])
+def test_where_fewer_starts_are_taken_slack_and_wait_are_the_same(fence: str, every: int, start_every: int) -> None:
+    steps = 3 * max(every, start_every) + 2
+    everything, all_heard = loop_of(fence, Sampling(timing_every=every))
+    everything.run(steps)
+    loop, heard = loop_of(fence, Sampling(timing_every=every))
+    loop.probe._sampler._start_every = start_every
+    loop.run(steps)
+    expected = {one.step: one for one in all_heard.finished}
+    timed = {one.step: one for one in heard.finished if one.timed}
+    assert list(timed) == list(range(0, steps, every))
+    assert [one.step for one in heard.finished] == [one.step for one in all_heard.finished]
+    for step, one in timed.items():
+        other = expected[step]
+        assert (one.slack_us, one.wait_us, one.clamped) == (other.slack_us, other.wait_us, other.clamped)
+        assert one.lost_us == other.lost_us
+    with_start = [step for step, one in timed.items() if one.forward_us is not None]
+    rhythm = next(multiple for multiple in range(every, every + start_every + 1, every) if multiple >= start_every)
+    in_turn = list(range(0, steps, rhythm))
+    # Behind a coarse step its successor's start is taken: all are coarse, so that all starts are.
+    assert with_start == (list(timed) if fence == "coarse" and every == 1 else in_turn)
+    assert [timed[step].gap_us for step in in_turn] == [expected[step].gap_us for step in in_turn]
+    assert not loop.probe.unresolved
+
+
 @pytest.mark.parametrize("every", [1, 2, 3, 10])
 def test_lost_sums_over_timed_steps_stand_for_all_steps(every: int) -> None:
     loop, heard = loop_of("coarse", Sampling(timing_every=every))

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from sglang_fence.device.simulated.costs import CostTable
+    from sglang_fence.observe.flight.ring import FlightRing
     from sglang_fence.observe.observer import Observer
     from sglang_fence.observe.sampling import Sampling
     from sglang_fence.observe.trace import StepTrace
@@ -77,6 +78,7 @@ def watch(
     device: SimulatedDevice | None = None,
     costs: CostTable | None = None,
     observers: Sequence[Observer] = (),
+    ring: FlightRing | None = None,
     **options: Any,  # noqa: ANN401 - whatever EngineOptions takes
 ) -> Watched:
     """Make an engine that is watched."""
@@ -87,5 +89,6 @@ def watch(
         EngineOptions(model=ModelOptions(context_len=128), **chosen),
         [summary, heard, *observers],
         sampling=sampling,
+        ring=ring,
     )
     return Watched(engine, heard, summary, [])

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from sglang_fence.contract import FallbackReason, FenceKind, SharedReadEnds
+    from sglang_fence.observe.flight.ring import FlightRing
     from sglang_fence.observe.observer import Observer
     from sglang_fence.sglang_plugin.words import Named
 
@@ -129,6 +130,7 @@ class Scheduler:
         *,
         border: Border | None = None,
         observers: Sequence[Observer] = (),
+        ring: FlightRing | None = None,
     ) -> None:
         self.border = border or Border()
         self.ledger = Ledger()
@@ -139,7 +141,7 @@ class Scheduler:
         self.watch.loop = LOOPS.get(loop or "")
         self.observers = Observers([self.ledger, *observers])
         shaped: Any = self
-        install_probe(self.steps, shaped, self.observers, Sampling(), self.ledger.health, None, live=False)
+        install_probe(self.steps, shaped, self.observers, Sampling(), self.ledger.health, None, live=False, ring=ring)
         self.run_batch_hook = RunBatch(self.watch)
         self.barrier_hook = ApplyBarrier(self.watch)
         self.inputs_hook = ForwardInputs(self.watch)

@@ -33,7 +33,13 @@ def test_the_defaults_are_those_of_the_table() -> None:
         ("SGLANG_FENCE_TRACE_RATIO", "0.25", "trace_ratio", 0.25),
         ("SGLANG_FENCE_NVTX", "true", "nvtx", True),
         ("SGLANG_FENCE_METRICS_PORT", "9400", "metrics_port", 9400),
+        ("SGLANG_FENCE_PROFILE_STEPS", "100:120", "profile_steps", (100, 120)),
         ("SGLANG_FENCE_CONTROL", "a/b.json", "control", Path("a/b.json")),
+        ("SGLANG_FENCE_FLIGHT_RECORDER", "0", "flight_recorder", 0),
+        ("SGLANG_FENCE_FLIGHT_RECORDER", "64", "flight_recorder", 64),
+        ("SGLANG_FENCE_FLIGHT_DIR", "a/dumps", "flight_dir", Path("a/dumps")),
+        ("SGLANG_FENCE_WATCHDOG", "2.5", "watchdog", 2.5),
+        ("SGLANG_FENCE_WATCHDOG", "0", "watchdog", 0.0),
     ],
 )
 def test_each_switch_is_read(name: str, raw: str, field: str, value: object) -> None:
@@ -51,6 +57,12 @@ def test_each_switch_is_read(name: str, raw: str, field: str, value: object) -> 
         ("SGLANG_FENCE_TRACE_RATIO", "nan"),
         ("SGLANG_FENCE_METRICS_PORT", "70000"),
         ("SGLANG_FENCE_METRICS_PORT", "0"),
+        ("SGLANG_FENCE_PROFILE_STEPS", "120:100"),
+        ("SGLANG_FENCE_PROFILE_STEPS", "100"),
+        ("SGLANG_FENCE_FLIGHT_RECORDER", "1000000"),
+        ("SGLANG_FENCE_WATCHDOG", "-1"),
+        ("SGLANG_FENCE_WATCHDOG", "0.01"),
+        ("SGLANG_FENCE_WATCHDOG", "nan"),
     ],
 )
 def test_what_cant_be_used_is_its_default_and_is_told(name: str, raw: str) -> None:
@@ -96,7 +108,16 @@ def test_a_change_of_the_file_is_applied_once(controlled: Controlled) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["{", "[]", '{"timing_every": -1}', '{"trace_ratio": 2}', '{"timing": 4}', '{"timing_every": null}']
+    "text",
+    [
+        "{",
+        "[]",
+        '{"timing_every": -1}',
+        '{"trace_ratio": 2}',
+        '{"timing": 4}',
+        '{"timing_every": null}',
+        '{"timing_every": 4, "profile_seconds": 10}',  # nothing here can be profiled
+    ],
 )
 def test_a_file_that_cant_be_used_changes_nothing_and_is_warned_of_once(
     controlled: Controlled, text: str, caplog: pytest.LogCaptureFixture

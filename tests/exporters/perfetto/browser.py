@@ -55,6 +55,10 @@ class Browser:
         assert "error" not in answer, answer["error"]
         return answer.get("value")
 
+    def tell(self, command: str, **parameters: object) -> Any:  # noqa: ANN401 - whatever it answers
+        """Give a command of the DevTools protocol, and return its answer."""
+        return _post(f"{self._session}/goog/cdp/execute", {"cmd": command, "params": parameters})
+
     def console(self) -> list[str]:
         """Return what the console shows since the last call, one line an entry: ``LEVEL message``."""
         entries = _post(f"{self._session}/se/log", {"type": "browser"})

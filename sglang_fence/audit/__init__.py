@@ -1,0 +1,1 @@
+"""Whether what attention backends declare of their shared reads is sound."""

@@ -1,0 +1,127 @@
+"""A run's record, as ``sglang-fence run --record`` writes it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from sglang_fence.cli.report.facts import FORWARD, Block, Fallback, Figure, ModeRow, RunFacts, StepRow, Timeline
+from sglang_fence.cli.report.naming import category_of, counts
+from sglang_fence.contract import REASONS, FallbackReason, FenceKind
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+_MARGIN = 1.03
+"""A timeline is drawn so much longer than its step is, so that what stands at the end can be told from the edge."""
+
+_FIGURES = {
+    "device": "device",
+    "policy": "barrier",
+    "requests": "requests",
+    "steps": "steps",
+    "tokens": "tokens",
+    "tokens_per_s": "tokens/s",
+    "acceptance": "drafts accepted",
+    "retractions": "retractions",
+    "lost_us": "lost time, µs",
+    "hazard_count": "hazards",
+    "unresolved": "steps whose times were not read",
+}
+
+
+def facts_of_record(title: str, told: Mapping[str, Any]) -> RunFacts:
+    """Return what a page shows of it.
+
+    Raises:
+        KeyError, TypeError, ValueError, AttributeError: it isn't whole.
+    """
+    run, traces = told["run"], told["traces"]
+    figures = (Figure(key, label, run[key]) for key, label in _FIGURES.items() if run[key] is not None)
+    candidates = tuple(_step(index, trace, trace["resolved"]) for index, trace in enumerate(traces))
+    return RunFacts(
+        title=title,
+        kind="the record of a run",
+        figures=tuple(figures),
+        fence={kind: count for kind, count in run["fence"].items() if count},
+        modes=tuple(_mode(mode, found) for mode, found in run["modes"].items()),
+        fallbacks=tuple(_fallback(found) for found in run["fallbacks"]),
+        steps=tuple(_step(index, row, row["ends"]) for index, row in enumerate(told["steps"])),
+        candidates=candidates,
+        draw=lambda steps: [_timeline(step, traces[step.index]) for step in steps],
+        notes=tuple(_notes(told, run["steps"])),
+    )
+
+
+def _mode(mode: str, found: Mapping[str, Any]) -> ModeRow:
+    slack, wait = found["slack_us"], found["wait_us"]
+    return ModeRow(
+        mode=mode,
+        steps=found["steps"],
+        fence=found["fence"],
+        ends=counts(found["resolved"]),
+        slack_p50=slack["p50"],
+        slack_p99=slack["p99"],
+        wait_p50=wait["p50"],
+        wait_p99=wait["p99"],
+        lost_us=found["lost_us"],
+    )
+
+
+def _fallback(found: Mapping[str, Any]) -> Fallback:
+    reason = found["reason"]
+    known = reason in set(FallbackReason)
+    return Fallback(
+        mode=found["mode"],
+        reason=reason,
+        expected=REASONS[FallbackReason(reason)].expected if known else None,
+        steps=found["steps"],
+        lost_us=found["lost_us"],
+        lost_slack_us=found["lost_slack_us"],
+    )
+
+
+def _step(index: int, row: Mapping[str, Any], ends: str) -> StepRow:
+    return StepRow(
+        index=index,
+        number=row["step"],
+        mode=row["mode"],
+        fence=row["fence"],
+        reason=row["reason"],
+        ends=ends,
+        slack=row["slack_us"],
+        wait=row["wait_us"],
+        forward=row["forward_us"],
+        lost=row["lost_us"],
+    )
+
+
+def _timeline(step: StepRow, trace: Mapping[str, Any]) -> Timeline:
+    spans: Sequence[Mapping[str, Any]] = trace["spans"]
+    blocks = tuple(
+        Block(span["track"], _name(span), span["start_us"], span["end_us"], category_of(span["name"])) for span in spans
+    )
+    ends = [span["end_us"] for span in spans if span["track"] == FORWARD]
+    released, slack = trace["released_us"], trace["slack_us"]
+    forward_end = max(ends, default=None) if released is None or slack is None else released + slack
+    waits = [span["start_us"] for span in spans if span["name"] == "barrier_wait"]
+    length = _MARGIN * max([forward_end or 0.0, *(block.end for block in blocks)])
+    start = waits[0] if waits else None
+    return Timeline(step, length, blocks, waited_from=start, reads_end=released, forward_end=forward_end)
+
+
+def _name(span: Mapping[str, Any]) -> str:
+    return span["name"] if span["segment"] is None else f"{span['name']} {span['segment']}"
+
+
+def _notes(told: Mapping[str, Any], steps: int) -> list[str]:
+    said = [f"Device times were taken on {told['timed_steps']:,} of {steps:,} steps; histograms hold those alone."]
+    if told["kept_steps"] < told["timed_steps"]:
+        said.append(f"Only the newest {told['kept_steps']:,} of them are in the record.")
+    traced = told["traced_steps"]
+    said.append(f"Timelines are chosen among {len(told['traces']):,} steps that were kept of {traced:,} traced ones.")
+    errors = [trace["clock_error_us"] for trace in told["traces"]]
+    if errors and max(errors) > 0:
+        said.append(f"In a timeline the streams may be off against the host by {max(errors):.1f} µs.")
+    if any(trace["fence"] == FenceKind.COARSE for trace in told["traces"]):
+        said.append("Lost time is how much later the next forward began than it would have behind a fine fence.")
+    return said

@@ -1,0 +1,94 @@
+"""Which steps are more than counted, decided as they begin; and what the probe costs."""
+
+from __future__ import annotations
+
+from math import inf
+from time import perf_counter_ns
+from typing import TYPE_CHECKING
+
+from sglang_fence.observe.ranging import Ranging
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from sglang_fence.observe.device_times import DeviceTimes
+    from sglang_fence.observe.ledger import Health
+    from sglang_fence.observe.reading import Reader
+    from sglang_fence.observe.record import StepRecord
+    from sglang_fence.observe.sampling import Sampler, Sampling
+
+METER_EVERY = 17
+"""The probe takes its own cost on each so-many-th step, and counts it so many times: no common factor with timing."""
+
+
+class Choosing(Ranging):
+    """The part of a probe that says which record carries a step."""
+
+    health: Health
+    sampling: Sampling
+    timing: bool
+    _due: float
+    _full_next: bool
+    _light: Sequence[StepRecord]
+    _lights: int
+    _looks: bool
+    _meter_ns: int
+    _newest: int
+    _reader: Reader
+    _sampler: Sampler
+    _since: int
+    _times: DeviceTimes | None
+
+    def _plan(self, step: int) -> None:
+        """Decide which step to look at next, behind ``step``."""
+        sampling = self.sampling
+        if not self._looks:
+            self._due = inf
+        elif sampling.timing_every == 1 or sampling.traces:
+            self._due = step + 1
+        else:
+            self._due = self._sampler.next_due(step)
+
+    def _choose(self, step: int) -> StepRecord:
+        """Return the record for a step that is due: one of its own, if it is more than counted."""
+        self._plan(step)
+        times, sampling = self._times, self.sampling
+        traced = self._tracer.choose() if sampling.traces else None
+        every = sampling.timing_every
+        in_turn = times is not None and every > 0 and step % every == 0
+        if traced is None and not in_turn and not self._full_next and not self._wants_end_before(step + 1):
+            self.timing = False
+            return self._light[step % self._lights]
+        record = self._reader.take()
+        record.begin()
+        record.started_ns = self._now()
+        self.timing, self._full_next = True, False
+        if step != self._newest + 1:
+            self._since = step
+        self._newest = step
+        record.timed = in_turn
+        if times is not None:
+            record.weight = every if in_turn else 0
+            record.wants_start = traced is not None or (in_turn and self._sampler.starts(step))
+            if record.wants_start:
+                self._reader.renew_clock()
+        if traced is not None:
+            self._tracer.begin(record, step, traced=traced)
+        return record
+
+    def _wants_end_before(self, step: int) -> bool:
+        """Whether the gap before ``step`` is taken, and so where it begins."""
+        return self._times is not None and self._sampler.times(step) and self._sampler.starts(step)
+
+    def _wants_end(self, record: StepRecord) -> bool:
+        """Whether F is taken: of a timed step, and of the one before it, where its gap begins."""
+        return record.timed or self._wants_end_before(record.step + 1)
+
+    def _meter(self, hook: str, began: int, ended: int) -> None:
+        self.health.cost_ns[hook] += METER_EVERY * max(0, ended - began - self._meter_ns)
+
+
+def meter_cost_ns() -> int:
+    """How long the meter's own clock takes, in ns: taken off."""
+    now = perf_counter_ns
+    return min(-(now() - now()) for _ in range(50))
