@@ -88,8 +88,12 @@ def _steps() -> list[Panel]:
     return [
         series(
             "Steps by mode and fence",
-            "What was launched, and what held the schedule stream back behind it.",
-            [Query(f"sum by (mode, fence) ({rate('steps_total')})", "{{mode}} {{fence}}")],
+            "What was launched, and what held the schedule stream back behind it; and what SGLang launched only when "
+            "the results of the step before were processed.",
+            [
+                Query(f"sum by (mode, fence) ({rate('steps_total')})", "{{mode}} {{fence}}"),
+                Query(f"sum by (mode) ({rate('unoverlapped_launches_total')})", "{{mode}} not overlapped"),
+            ],
             Look("ops"),
         ),
         series(

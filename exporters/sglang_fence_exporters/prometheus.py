@@ -34,14 +34,14 @@ def make(context: ExportContext) -> PrometheusExporter:
     """Serve metrics at the context's port, if it has one, and write them where ``PROMETHEUS_MULTIPROC_DIR`` is set.
 
     Raises:
-        ConfigError: the port is taken or can't be bound; the folder isn't there.
+        ConfigError: the port is taken or can't be bound; the folder isn't there; a constant label can't be used.
     """
-    multiprocess = MultiprocessExporter(context.ledger) if VARIABLE in os.environ else None
+    multiprocess = MultiprocessExporter(context.ledger, context.labels) if VARIABLE in os.environ else None
     try:
         server = (
             None
             if context.metrics_port is None
-            else MetricsServer(context.ledger, context.metrics_host, context.metrics_port)
+            else MetricsServer(context.ledger, context.metrics_host, context.metrics_port, context.labels)
         )
     except ConfigError:
         if multiprocess is not None:

@@ -66,6 +66,11 @@ def _exporters(ledger: Ledger) -> Numbers:
     return {(name,): exporter.dropped_steps for name, exporter in dict(ledger.health.exporters).items()}
 
 
+def _unoverlapped_launches(ledger: Ledger) -> Numbers:
+    modes = (mode.value for _, mode, _ in ledger.facts.declarations)
+    return _by_label(ledger.health.unoverlapped_launches, modes)
+
+
 def _hooks(ledger: Ledger) -> Numbers:
     return dict.fromkeys(dict(ledger.health.hooks).items(), 1)
 
@@ -77,6 +82,7 @@ def _loop(ledger: Ledger) -> Numbers:
 STANDING: dict[str, Callable[[Ledger], Numbers]] = {
     "owner_changes_total": lambda ledger: _by_label(ledger.health.owner_changes, ROLE.values or ()),
     "stale_publications_total": lambda ledger: _by_label(ledger.health.stale_publications, ROLE.values or ()),
+    "unoverlapped_launches_total": _unoverlapped_launches,
     "barrier_enabled": _barrier_enabled,
     "declaration_info": _declarations,
     "config_info": _config,

@@ -122,6 +122,11 @@ METRICS: tuple[Metric, ...] = (
     ),
     _counter("owner_changes", (ROLE,), "Steps whose last shared read has another owner than the step before; its new."),
     _counter("stale_publications", (ROLE,), "Publications of another step that lay in the owner's mailbox."),
+    _counter(
+        "unoverlapped_launches",
+        (MODE,),
+        "Launches of an overlap loop that waited for the results of the one before: overlap was off for that step.",
+    ),
     _gauge("barrier_enabled", (WHY,), "1 where the barrier is on, 0 where schedule streams don't wait at all."),
     # What was decided at start.
     _gauge("declaration_info", (BACKEND, MODE, DECLARED), "What each backend declares for each mode; always 1."),

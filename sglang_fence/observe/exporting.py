@@ -7,7 +7,7 @@ before a model is loaded.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING
 
@@ -15,6 +15,7 @@ from sglang_fence.errors import ConfigError
 from sglang_fence.observe.observer import Observer
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from sglang_fence.observe.ledger import Ledger
@@ -28,6 +29,8 @@ class ExportContext:
 
     ledger: Ledger
     """Counts and histograms of all steps, for exporters that are asked (Prometheus)."""
+    labels: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Constant labels that every series carries beside the catalogue's, such as a model's name and ranks."""
     metrics_host: str = "127.0.0.1"
     metrics_port: int | None = None
     """Serve metrics here; 0: any free port; None: don't."""

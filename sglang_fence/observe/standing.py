@@ -59,5 +59,7 @@ class Health:
     """By the new owner: a value of the label ``runner``."""
     stale_publications: Counter[str] = field(default_factory=Counter[str])
     """By the owner of the mailbox: a value of the label ``runner``."""
+    unoverlapped_launches: Counter[str] = field(default_factory=Counter[str])
+    """Launches of an overlap loop that waited for the results of the one before: a value of the label ``mode``."""
     exporters: dict[str, Observer] = field(default_factory=dict[str, Observer])
     """Installed exporters by name, for their ``dropped_steps``."""

@@ -1,9 +1,9 @@
 """The observer inside SGLang: found by SGLang's plugin loader, it hooks the scheduler's barrier and what leads to it.
 
-Read ``targets`` for what is hooked, ``watch`` and ``phases`` for what the hooks see, ``guard`` for how they fail, and
-``start`` for what is made of it once a scheduler's loop begins. Nothing here imports SGLang by name before its own
-loader called :func:`register`, and nothing imports ``prometheus_client`` before the loop begins: an earlier import
-would freeze its in-process value class, and SGLang's own series would be lost.
+Read ``targets`` for what is hooked, ``scheduler_hooks`` and ``runner_hooks`` for what the hooks see, ``guard`` for how
+they fail, and ``start`` for what is made of it once a scheduler's loop begins. Nothing here imports SGLang by name
+before its own loader called :func:`register`, and nothing imports ``prometheus_client`` before the loop begins: an
+earlier import would freeze its in-process value class, and SGLang's own series would be lost.
 """
 
 from __future__ import annotations

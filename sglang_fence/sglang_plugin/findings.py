@@ -20,7 +20,7 @@ from sglang_fence.observe.exporting import GROUP
 from sglang_fence.sglang_plugin.source import PRESENT, check_sources
 from sglang_fence.sglang_plugin.start import MULTIPROCESS
 from sglang_fence.sglang_plugin.switches import SWITCHES, Switches, problems
-from sglang_fence.sglang_plugin.targets import KNOWN_VERSIONS, TARGETS
+from sglang_fence.sglang_plugin.targets import KNOWN_VERSIONS, ONLY_MARKED, TARGETS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -81,7 +81,7 @@ def look(folder: Path, running: str, environ: Mapping[str, str] | None = None) -
     source = os.environ if environ is None else environ
     yield _version(running)
     yield from _loading(source)
-    yield from _hooks(folder)
+    yield from _hooks(folder, source)
     yield from _barrier(running, source)
     yield _markers(running)
     yield _connections(source)
@@ -117,14 +117,17 @@ def _loading(environ: Mapping[str, str]) -> Iterator[Finding]:
         yield Finding("plugin", State.GOOD, "SGLang's loader will find it")
 
 
-def _hooks(folder: Path) -> Iterator[Finding]:
+def _hooks(folder: Path, environ: Mapping[str, str]) -> Iterator[Finding]:
     states = check_sources(folder, TARGETS)
+    switches = Switches.from_environ(environ)
+    unwanted = frozenset[str]() if switches.nvtx or switches.traces else ONLY_MARKED.keys()
     for target in TARGETS:
         state = states[target.path]
         if state == PRESENT:
             yield Finding(f"hook {target.key}", State.GOOD, target.path)
         else:
-            yield Finding(f"hook {target.key}", State.PROBLEM, f"{state}: {target.path}", f"Not seen: {target.unseen}")
+            worst = State.NOTE if target.key in unwanted else State.PROBLEM
+            yield Finding(f"hook {target.key}", worst, f"{state}: {target.path}", f"Not seen: {target.unseen}")
 
 
 def _barrier(running: str, environ: Mapping[str, str]) -> Iterator[Finding]:

@@ -25,41 +25,44 @@ COST_SAMPLE = 61
 """The cost of hooks is measured on each so-many-th step and multiplied. A prime, so that it falls on steps whose
 device times are taken as often as their share is."""
 
+METERED = COST_SAMPLE // 2
+"""Of the steps by their number modulo :data:`COST_SAMPLE`."""
+
+LOOKS = 50
+
 _FAILED = object()
 """In place of a token: looking before the call failed."""
 
 
 class Meter:
-    """Whether this step's hooks are measured."""
+    """Whether this step's hooks are measured: whoever begins a step says so."""
 
-    __slots__ = ("_left", "on")
+    __slots__ = ("clock_ns", "on")
 
     def __init__(self) -> None:
-        self._left = COST_SAMPLE // 2
         self.on = False
-
-    def next_step(self) -> None:
-        """A step begins."""
-        self._left -= 1
-        self.on = not self._left
-        if self.on:
-            self._left = COST_SAMPLE
+        self.clock_ns = min(-(perf_counter_ns() - perf_counter_ns()) for _ in range(LOOKS))
+        """How long it takes to look at the clock, which is no part of what is measured."""
 
 
 class Handler:
-    """What a hook does around its target; it does nothing here. Each part is called with the target's arguments.
+    """What a hook does around its target; it does nothing here, and a part that a handler leaves out isn't called.
 
-    Those are declared as anything, so that a handler names the ones that it reads.
+    The target's arguments are declared as anything, so that a handler names the ones that it reads. They are handed on
+    once a call at the most: that costs as much as what is done with them.
     """
 
     def before(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - whatever the target takes; the token is ours
-        """Look before the call; what is returned, the token, is handed to :meth:`after` or :meth:`raised`."""
+        """Look before the call; what is returned, the token, is handed to :meth:`over` or :meth:`raised`."""
 
-    def after(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 - the token, the result, and the target's arguments
+    def over(self, token: Any, /) -> None:  # noqa: ANN401 - the token
         """Look after it returned."""
 
-    def raised(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 - the token
+    def raised(self, token: Any, /) -> None:  # noqa: ANN401 - as above
         """It raised; the exception goes on its way afterwards."""
+
+    def after(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 - the result, and the target's arguments
+        """Look at what it returned, and what it was called with; in place of all the others."""
 
 
 class Hook:
@@ -67,24 +70,25 @@ class Hook:
 
     def __init__(self, target: Target, handler: Handler, health: Health, meter: Meter) -> None:
         self.target = target
-        self._handler = handler
         self._health = health
         self._meter = meter
+        self._before = _part(handler, "before")
+        self._over = _part(handler, "over")
+        self._raised = _part(handler, "raised")
+        self._after = _part(handler, "after")
         self.errors = 0
+        self.stepped_aside = False
+        """Whether it raised too often, and is a plain call from then on."""
 
-    @property
-    def stepped_aside(self) -> bool:
-        """Whether it raised too often."""
-        return self.errors >= ERRORS_ALLOWED
-
-    def failed(self, error: Exception) -> bool:
-        """Count an error of the hook's own; return whether that was one too many."""
+    def failed(self, error: Exception) -> None:
+        """Count an error of the hook's own; step aside where that was one too many."""
         self.errors += 1
         key = self.target.key
         self._health.errors[key] += 1
         if self.errors == 1:
             logger.error("sglang-fence: the hook on %s failed; serving goes on", self.target.path, exc_info=error)
-        if self.stepped_aside:
+        if self.errors == ERRORS_ALLOWED:
+            self.stepped_aside = True
             self._health.hooks[self.target.path] = "stepped_aside"
             logger.error(
                 "sglang-fence: the hook on %s failed %d times and steps aside; not seen from here on: %s",
@@ -92,57 +96,134 @@ class Hook:
                 self.errors,
                 self.target.unseen,
             )
-        return self.stepped_aside
 
-    def around(self) -> Callable[..., Any]:  # noqa: C901 - in one piece, since a call costs more than a branch
+    def around(self) -> Callable[..., Any]:
         """Return the hook as SGLang's registry takes it: called with the original, then its arguments.
 
-        It is called several times a step, so that everything it needs is at hand, and what a handler leaves out isn't
-        called.
+        It is called several times a step, so that all it needs is at hand, and what a handler leaves out costs nothing.
         """
-        before, after, raised = self._part("before"), self._part("after"), self._part("raised")
-        meter, key, cost, failed = self._meter, self.target.key, self._health.cost_ns, self.failed
-        aside = False
+        if self._after is not None:
+            return self._behind(self._after)
+        before = self._before or _nothing
+        if self._over is None and self._raised is None:
+            return self._ahead(before)
+        return self._on_both_sides(before, self._over or _nothing, self._raised or _nothing)
 
-        def hook(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401, C901 - as above
-            nonlocal aside
-            if aside:
-                return original(*args, **kwargs)
-            measured = meter.on
-            token = None
-            if before is not None:
-                started = perf_counter_ns() if measured else 0
-                try:
-                    token = before(*args, **kwargs)
-                except Exception as error:  # noqa: BLE001 - fails open: counted and logged
-                    aside = failed(error)
-                    token = _FAILED
-                if measured:
-                    cost[key] += (perf_counter_ns() - started) * COST_SAMPLE
-                if token is _FAILED:  # outside of the handler above, or an error of the original's would name ours
-                    return original(*args, **kwargs)
+    def _ahead(self, before: Callable[..., Any]) -> Callable[..., Any]:
+        meter, failed, unusual, spend = self._meter, self.failed, self._unusual, self._spend
+
+        def hook(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - whatever the target takes
+            if kwargs or self.stepped_aside:
+                return unusual(original, args, kwargs)
+            started = perf_counter_ns() if meter.on else 0
             try:
-                result = original(*args, **kwargs)
-            except BaseException:
-                try:
-                    if raised is not None:
-                        raised(token)
-                except Exception as error:  # noqa: BLE001 - as above
-                    aside = failed(error)
-                raise
-            if after is not None:
-                started = perf_counter_ns() if measured else 0
-                try:
-                    after(token, result, *args, **kwargs)
-                except Exception as error:  # noqa: BLE001 - as above
-                    aside = failed(error)
-                if measured:
-                    cost[key] += (perf_counter_ns() - started) * COST_SAMPLE
+                before(*args)
+            except Exception as error:  # noqa: BLE001 - fails open: counted and logged
+                failed(error)
+            if started:
+                spend(perf_counter_ns() - started)
+            return original(*args)  # outside of the handler, or an error of the original's would name ours
+
+        return hook
+
+    def _behind(self, after: Callable[..., Any]) -> Callable[..., Any]:
+        meter, failed, unusual, spend = self._meter, self.failed, self._unusual, self._spend
+
+        def hook(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - as above
+            if kwargs or self.stepped_aside:
+                return unusual(original, args, kwargs)
+            result = original(*args)
+            started = perf_counter_ns() if meter.on else 0
+            try:
+                after(result, *args)
+            except Exception as error:  # noqa: BLE001 - as above
+                failed(error)
+            if started:
+                spend(perf_counter_ns() - started)
             return result
 
         return hook
 
-    def _part(self, name: str) -> Callable[..., Any] | None:
-        """Return one part of the handler; None where it does nothing."""
-        part: Callable[..., Any] = getattr(self._handler, name)
-        return None if getattr(part, "__func__", None) is getattr(Handler, name) else part
+    def _on_both_sides(
+        self,
+        before: Callable[..., Any],
+        over: Callable[[Any], Any],
+        raised: Callable[[Any], Any],
+    ) -> Callable[..., Any]:
+        meter, failed, unusual, spend = self._meter, self.failed, self._unusual, self._spend
+
+        def hook(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - as above
+            if kwargs or self.stepped_aside:
+                return unusual(original, args, kwargs)
+            started = perf_counter_ns() if meter.on else 0
+            try:
+                token = before(*args)
+            except Exception as error:  # noqa: BLE001 - as above
+                failed(error)
+                token = _FAILED
+            if token is _FAILED:  # outside of the handler, as above
+                return original(*args)
+            if started:
+                spend(perf_counter_ns() - started)
+            try:
+                result = original(*args)
+            except BaseException:
+                self._guarded(raised, token)
+                raise
+            if started:
+                started = perf_counter_ns()
+            try:
+                over(token)
+            except Exception as error:  # noqa: BLE001 - as above
+                failed(error)
+            if started:
+                spend(perf_counter_ns() - started)
+            return result
+
+        return hook
+
+    def _unusual(self, original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:  # noqa: ANN401 - as above
+        """Do what the hook does, in any form of it and with keyword arguments; or nothing, where it stepped aside."""
+        if self.stepped_aside:
+            return original(*args, **kwargs)
+        started = perf_counter_ns() if self._meter.on else 0
+        token = None if self._before is None else self._guarded(self._before, *args, **kwargs)
+        if started:
+            self._spend(perf_counter_ns() - started)
+        try:
+            result = original(*args, **kwargs)
+        except BaseException:
+            if self._raised is not None and token is not _FAILED:
+                self._guarded(self._raised, token)
+            raise
+        if started:
+            started = perf_counter_ns()
+        if self._after is not None:
+            self._guarded(self._after, result, *args, **kwargs)
+        elif self._over is not None and token is not _FAILED:
+            self._guarded(self._over, token)
+        if started:
+            self._spend(perf_counter_ns() - started)
+        return result
+
+    def _spend(self, ns: int) -> None:
+        """Add to the account what one step in so many took, the original's time left out."""
+        self._health.cost_ns[self.target.key] += max(0, ns - self._meter.clock_ns) * COST_SAMPLE
+
+    def _guarded(self, part: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - as above
+        """Call a part of the handler; return its token, or that it failed."""
+        try:
+            return part(*args, **kwargs)
+        except Exception as error:  # noqa: BLE001 - as above
+            self.failed(error)
+            return _FAILED
+
+
+def _nothing(*_: object, **__: object) -> None:
+    """In place of a part that a handler leaves out."""
+
+
+def _part(handler: Handler, name: str) -> Callable[..., Any] | None:
+    """Return one part of a handler; None where it is left out."""
+    part: Callable[..., Any] = getattr(handler, name)
+    return None if getattr(part, "__func__", None) is getattr(Handler, name) else part

@@ -61,27 +61,38 @@ class Phases:
     """Keeps the last phase of each runner, and tells the step of each."""
 
     def __init__(self, steps: Steps) -> None:
-        self._steps = steps
-        self._served: dict[int, Served] = {}
+        self.steps = steps
+        """Warm-up and capture run batches too, while none is open."""
+        self.served: dict[int, Served] = {}
+        """By the identity of the runner: there is a handful of them, which live as long as the scheduler."""
         self.serving: list[Serving] = []
         """Innermost last."""
         self.unsound_seen = False
         """Whether a resolution was earlier than its declaration: that is warned of once."""
 
-    @property
-    def in_step(self) -> bool:
-        """Whether a step is in progress. Warm-up and capture run batches too, outside of any."""
-        return self._steps.open
-
     def mark(self, name: str) -> AbstractContextManager[None] | None:
         """Begin a range of the step in progress."""
-        steps = self._steps
-        return steps.probe.range(name) if steps.open and steps.probe.marks else None
+        steps = self.steps
+        return steps.range(name) if steps.marks and steps.open else None
 
-    def of(self, runner: RunnerLike) -> Served | None:
-        """Return the last phase that ``runner`` served in the step in progress; None: it served none."""
-        served = self._served.get(id(runner))
-        return served if served is not None and served.step == self._steps.number else None
+    def tell_again(self, runner: RunnerLike, backend: BackendLike, mode: Named, resolved: Named) -> bool:
+        """Tell the step of the phase that ``runner`` served last, if it is the same again; return whether it is.
+
+        What a backend declares for a mode is settled when the server starts, so that nobody has to be asked anew.
+        """
+        served = self.served.get(id(runner))
+        if (
+            served is None
+            or served.phase is None
+            or resolved is not served.resolved
+            or backend is not served.backend
+            or mode is not served.mode
+        ):
+            return False
+        served.step = self.steps.number
+        served.reason = None if served.published else FallbackReason.BACKEND_UNKNOWN
+        self.steps.probe.resolved(served.phase)
+        return True
 
     def tell(
         self,
@@ -93,9 +104,9 @@ class Phases:
         reason: FallbackReason | None = None,
     ) -> Phase:
         """A phase of the step in progress is served."""
-        served = self._served.get(id(runner))
+        served = self.served.get(id(runner))
         if served is None:
-            served = self._served[id(runner)] = Served()
+            served = self.served[id(runner)] = Served()
         phase = served.phase
         if (
             phase is None
@@ -107,9 +118,9 @@ class Phases:
             served.backend, served.mode, served.declared, served.resolved = backend, mode, declared, resolved
             phase = served.phase = _phase(runner, backend, forward_mode(mode), read_ends(declared), read_ends(resolved))
             served.published = phase.resolved is not SharedReadEnds.UNKNOWN
-        served.step = self._steps.number
+        served.step = self.steps.number
         served.reason = reason if reason is not None or served.published else FallbackReason.BACKEND_UNKNOWN
-        self._steps.probe.resolved(phase)
+        self.steps.probe.resolved(phase)
         return phase
 
 

@@ -46,18 +46,18 @@ class DecodeResolve(Handler):
 
     def after(  # noqa: D102 - see Handler
         self,
-        _: None,
         result: Named,
         runner: GraphRunnerLike,
         attn_backend: BackendLike,
         forward_mode: Named,
     ) -> None:
-        if not self._phases.in_step:
+        phases, model_runner = self._phases, runner.model_runner
+        if not phases.steps.open or phases.tell_again(model_runner, attn_backend, forward_mode, result):
             return
         declared = attn_backend.shared_read_ends(forward_mode)
-        phase = self._phases.tell(runner.model_runner, attn_backend, forward_mode, declared, result)
+        phase = phases.tell(model_runner, attn_backend, forward_mode, declared, result)
         if phase.resolved < phase.declared:
-            warn_unsound(self._phases, phase)
+            warn_unsound(phases, phase)
 
 
 class RunnerExecute(Handler):
@@ -68,25 +68,35 @@ class RunnerExecute(Handler):
 
     def before(self, runner: GraphRunnerLike, forward_batch: BatchLike, *_: Any, **__: Any) -> Serving:  # noqa: ANN401, D102 - see Handler
         serving = Serving(runner.model_runner, forward_batch, forward_batch.forward_mode)
-        if self._phases.in_step and forward_mode(serving.mode).is_prefill():
+        if self._phases.steps.open and forward_mode(serving.mode).is_prefill():
             serving.marked = self._phases.mark("prefill")
         self._phases.serving.append(serving)
         return serving
 
-    def after(self, token: Serving, *_: Any, **__: Any) -> None:  # noqa: ANN401, D102 - see Handler
+    def over(self, token: Serving, /) -> None:  # noqa: D102 - see Handler
         self.raised(token)
-        if not token.told and self._phases.in_step:
+        if not token.told and self._phases.steps.open:
             backend = token.runner.attn_backend
             declared = backend.shared_read_ends(token.mode)
             idle = forward_mode(token.mode).is_idle()
             reason = FallbackReason.IDLE if idle else FallbackReason.NO_GRAPH
             self._phases.tell(token.runner, backend, token.mode, declared, SharedReadEnds.UNKNOWN, reason)
 
-    def raised(self, token: Serving) -> None:  # noqa: D102 - see Handler
+    def raised(self, token: Serving, /) -> None:  # noqa: D102 - see Handler
         leave(token.marked)
         serving = self._phases.serving
         while serving and serving.pop() is not token:
             pass
+
+
+class _Before(NamedTuple):
+    """What was there before a runner may have published."""
+
+    event: object | None
+    """In its mailbox."""
+    marked: AbstractContextManager[None] | None = None
+    """Its range."""
+    runner: Any = None
 
 
 class PublishPrefill(Handler):
@@ -96,30 +106,26 @@ class PublishPrefill(Handler):
         self._phases = phases
         self._border = border
 
-    def before(self, model_runner: RunnerLike, *_: Any, **__: Any) -> object | None:  # noqa: ANN401, D102 - see Handler
-        return model_runner.shared_read_done_event
+    def before(self, model_runner: RunnerLike, *_: Any, **__: Any) -> _Before:  # noqa: ANN401, D102 - see Handler
+        return _Before(model_runner.shared_read_done_event, runner=model_runner)
 
-    def after(self, token: object | None, _: None, model_runner: RunnerLike, *__: Any, **___: Any) -> None:  # noqa: ANN401, D102 - see Handler
-        if not self._phases.serving or not self._phases.in_step:
+    def over(self, token: _Before, /) -> None:  # noqa: D102 - see Handler
+        if not self._phases.serving or not self._phases.steps.open:
             return
         serving = self._phases.serving[-1]
         serving.told = True
+        model_runner: RunnerLike = token.runner
         event = model_runner.shared_read_done_event
         backend = model_runner.attn_backend
         now = serving.batch.forward_mode  # a mixed batch is run as EXTEND, and judged as that
         declared = read_ends(backend.shared_read_ends(now))
-        if event is not None and event is not token:
+        if event is not None and event is not token.event:
             # A backend that snapshots declares by building the snapshot.
             declared = SharedReadEnds.PRE_REPLAY if declared is SharedReadEnds.UNKNOWN else declared
             self._phases.tell(model_runner, backend, serving.mode, declared, SharedReadEnds.PRE_REPLAY)
         else:
             reason = prefill_reason(self._border, model_runner, backend, forward_mode(now), declared)
             self._phases.tell(model_runner, backend, serving.mode, declared, SharedReadEnds.UNKNOWN, reason)
-
-
-class _Before(NamedTuple):
-    event: object | None
-    marked: AbstractContextManager[None] | None
 
 
 class DraftExtend(Handler):
@@ -130,24 +136,29 @@ class DraftExtend(Handler):
         self._border = border
 
     def before(self, runner: DraftExtendLike, *_: Any, **__: Any) -> _Before:  # noqa: ANN401, D102 - see Handler
-        return _Before(runner.model_runner.shared_read_done_event, self._phases.mark("draft_extend"))
+        return _Before(runner.model_runner.shared_read_done_event, self._phases.mark("draft_extend"), runner)
 
-    def after(self, token: _Before, _: object, runner: DraftExtendLike, *__: Any, **___: Any) -> None:  # noqa: ANN401, D102 - see Handler
+    def over(self, token: _Before, /) -> None:  # noqa: D102 - see Handler
         leave(token.marked)
-        if not self._phases.in_step:
+        phases = self._phases
+        if not phases.steps.open:
             return
-        backend = runner.draft_extend_attn_backend
-        declared = read_ends(backend.shared_read_ends(runner.forward_mode))
-        event = runner.model_runner.shared_read_done_event
-        if event is None or event is token.event:
+        runner: DraftExtendLike = token.runner
+        model_runner, backend, mode = runner.model_runner, runner.draft_extend_attn_backend, runner.forward_mode
+        event = model_runner.shared_read_done_event
+        published = event is not None and event is not token.event
+        if not published and phases.tell_again(model_runner, backend, mode, SharedReadEnds.UNKNOWN):
+            return
+        declared = read_ends(backend.shared_read_ends(mode))
+        if not published:
             resolved = SharedReadEnds.UNKNOWN
         elif self._border.draft_extend_declares and declared is not SharedReadEnds.PRE_REPLAY:
             resolved = SharedReadEnds.POST_REPLAY
         else:
             resolved = SharedReadEnds.PRE_REPLAY
-        phase = self._phases.tell(runner.model_runner, backend, runner.forward_mode, declared, resolved)
+        phase = phases.tell(model_runner, backend, mode, declared, resolved)
         if phase.resolved < phase.declared:
-            warn_unsound(self._phases, phase)
+            warn_unsound(phases, phase)
 
-    def raised(self, token: _Before) -> None:  # noqa: D102 - see Handler
+    def raised(self, token: _Before, /) -> None:  # noqa: D102 - see Handler
         leave(token.marked)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from sglang_fence.contract import FallbackReason, FenceKind, ForwardMode
 from sglang_fence.observe.record import NO_STEP
-from sglang_fence.sglang_plugin.guard import Handler
+from sglang_fence.sglang_plugin.guard import COST_SAMPLE, METERED, Handler
 from sglang_fence.sglang_plugin.phases import role_of
 from sglang_fence.sglang_plugin.requests import traceparents
 from sglang_fence.sglang_plugin.steps import Verdict, leave
@@ -20,9 +19,10 @@ if TYPE_CHECKING:
     from sglang_fence.sglang_plugin.border import Border
     from sglang_fence.sglang_plugin.guard import Meter
     from sglang_fence.sglang_plugin.phases import Phases
-    from sglang_fence.sglang_plugin.shapes import RunnerLike, ScheduleBatchLike, SchedulerLike
+    from sglang_fence.sglang_plugin.shapes import BackendLike, RunnerLike, ScheduleBatchLike, SchedulerLike
     from sglang_fence.sglang_plugin.steps import Steps
     from sglang_fence.sglang_plugin.targets import Loop
+    from sglang_fence.sglang_plugin.words import Named
 
 
 class Watch:
@@ -31,19 +31,21 @@ class Watch:
     def __init__(self, steps: Steps, phases: Phases, border: Border, health: Health, meter: Meter) -> None:
         self.steps = steps
         self.phases = phases
-        self.border = border
         self.health = health
         self.meter = meter
         self.loop: Loop | None = None
         """The loop that runs; None before it does, and where it isn't known."""
-        self.mode: ForwardMode | None = None
-        """Of the step in progress, as its batch came."""
         self.forward_enqueued = True
         """Whether the first work of the step's forward was seen."""
         self.forward_stream: object | None = None
         """Of the loop that runs; None where its forwards aren't all on one stream, beside the schedule stream."""
-        self.unoverlapped: Counter[ForwardMode] = Counter()
-        """Launches that waited for the results of the one before."""
+        self._forced = border.forced
+        self._mode = ForwardMode.IDLE
+        """Of the step in progress, as its batch came."""
+        self._raw_mode: Named | None = None
+        """The same in SGLang's words; it seldom differs from the last one."""
+        self._backend: BackendLike | None = None
+        self._backend_name = ""
         self._owner: RunnerLike | None = None
         self._owner_before: RunnerLike | None = None
         self._lying: object | None = None
@@ -51,54 +53,75 @@ class Watch:
         self._verdict = Verdict()
 
     def begin(self, scheduler: SchedulerLike, batch: ScheduleBatchLike | None) -> None:
-        """Begin a step; ``batch`` is what it computes."""
-        self.meter.next_step()
-        if self.forward_stream is not None and self.steps.probe.recording:
-            self.note_results(scheduler)
+        """Begin the next step, and close the one before where nobody did; ``batch`` is what it computes.
+
+        It is called on each step, and so does in one piece what would read better in three.
+        """
+        steps = self.steps
+        if steps.open:
+            steps.close_absent()
+        steps.open = True
+        number = steps.number = steps.number + 1
+        self.meter.on = number % COST_SAMPLE == METERED
+        if steps.probe.recording and self.forward_stream is not None:
+            # The host has the results of all launches but those whose results lie in the queue.
+            steps.probe.progress.in_hand = max(NO_STEP, number - 1 - len(scheduler.result_queue))
         owner = self._owner_before = scheduler.model_worker.last_shared_read_runner
         self._lying = owner.shared_read_done_event
         self.forward_enqueued = False
-        backend = type(owner.attn_backend).__name__
+        if owner.attn_backend is not self._backend:
+            self._backend = owner.attn_backend
+            self._backend_name = type(self._backend).__name__
         if batch is None:
-            self.mode = ForwardMode.IDLE
-            self.steps.begin(ForwardMode.IDLE, backend, 0, 0)
-        else:
-            mode = self.mode = forward_mode(batch.forward_mode)
-            size = len(batch.reqs)
-            if self.forward_stream is not None and scheduler.last_batch is not None and not scheduler.result_queue:
-                self.unoverlapped[mode] += 1  # an overlapped launch has the last one's results still to process
-            self.steps.begin(mode, backend, size, batch.extend_num_tokens or size)
-
-    def note_results(self, scheduler: SchedulerLike) -> None:
-        """Note whose results the host has: of all launches but those whose results lie in the queue."""
-        self.steps.probe.progress.in_hand = max(NO_STEP, self.steps.number - len(scheduler.result_queue))
+            self._raw_mode, self._mode = None, ForwardMode.IDLE
+            steps.probe.step_started(number, ForwardMode.IDLE, self._backend_name, 0, 0)
+            return
+        if batch.forward_mode is not self._raw_mode:
+            self._raw_mode = batch.forward_mode
+            self._mode = forward_mode(self._raw_mode)
+        size = len(batch.reqs)
+        if self.forward_stream is not None and not scheduler.result_queue and scheduler.last_batch is not None:
+            # An overlapped launch has the last one's results still to process.
+            self.health.unoverlapped_launches[self._mode.value] += 1
+        steps.probe.step_started(number, self._mode, self._backend_name, size, batch.extend_num_tokens or size)
 
     def judge(self, scheduler: SchedulerLike) -> Verdict:
         """Return how the barrier is about to come out, by what SGLang itself looks at."""
+        verdict = self._verdict
         if not scheduler._war_barrier_enabled:  # noqa: SLF001 - SGLang's name; it has no other
-            return self._verdict.tell(FenceKind.DISABLED)
+            verdict.kind = FenceKind.DISABLED
+            verdict.reason = verdict.published = verdict.event = None
+            return verdict
         owner = scheduler.model_worker.last_shared_read_runner
         if owner is not self._owner:
-            if self._owner is not None:
-                self.health.owner_changes[role_of(owner)] += 1
-            self._owner = owner
-        event = owner.shared_read_done_event
-        served = self.phases.of(owner)
-        published = None
+            self._take_over(owner)
+        event = verdict.event = owner.shared_read_done_event
+        served, number = self.phases.served.get(id(owner)), self.steps.number
+        if served is not None and served.step != number:
+            served = None
+        verdict.published = None
         if served is not None and served.published and served.phase is not None:
-            published = (served.phase.resolved, self.steps.number)
+            verdict.published = (served.phase.resolved, number)
         elif event is not None and (owner is not self._owner_before or event is self._lying):
             # It lay there before the step; in another owner's mailbox than the one that was looked at, so it seems.
             self.health.stale_publications[role_of(owner)] += 1
-        if self.border.forced():
-            return self._verdict.tell(FenceKind.COARSE, FallbackReason.FORCED, published, event)
-        if event is not None:
-            return self._verdict.tell(FenceKind.FINE, None, published, event)
-        reason = served.reason if served is not None else None
-        if reason is None:
-            idle = self.mode is None or self.mode.is_idle()
-            reason = FallbackReason.IDLE if idle else FallbackReason.OWNER_SILENT
-        return self._verdict.tell(FenceKind.COARSE, reason)
+        if self._forced():
+            verdict.kind, verdict.reason = FenceKind.COARSE, FallbackReason.FORCED
+        elif event is not None:
+            verdict.kind, verdict.reason = FenceKind.FINE, None
+        else:
+            verdict.kind, verdict.published = FenceKind.COARSE, None
+            verdict.reason = served.reason if served is not None else None
+            if verdict.reason is None:
+                idle = self._mode.is_idle()
+                verdict.reason = FallbackReason.IDLE if idle else FallbackReason.OWNER_SILENT
+        return verdict
+
+    def _take_over(self, owner: RunnerLike) -> None:
+        """Another runner owns the last shared read; the first of all is no change."""
+        if self._owner is not None:
+            self.health.owner_changes[role_of(owner)] += 1
+        self._owner = owner
 
 
 class RunBatch(Handler):
@@ -112,25 +135,28 @@ class RunBatch(Handler):
     def before(self, scheduler: SchedulerLike, batch: ScheduleBatchLike, *_: Any, **__: Any) -> None:  # noqa: ANN401, D102 - see Handler
         self._depth += 1
         if self._depth == 1:
-            self._watch.begin(scheduler, batch)
-            probe = self._watch.steps.probe
-            if probe.marks:
-                if probe.traced:
-                    probe.link(tuple(traceparents(batch.reqs)))
-                self._range = probe.range("launch")
+            watch = self._watch
+            watch.begin(scheduler, batch)
+            if watch.steps.marks:
+                if watch.steps.probe.traced:
+                    watch.steps.probe.link(tuple(traceparents(batch.reqs)))
+                self._range = watch.steps.range("launch")
 
-    def after(self, *_: Any, **__: Any) -> None:  # noqa: ANN401, D102 - see Handler
+    def over(self, _: None, /) -> None:  # noqa: D102 - see Handler
         self._depth -= 1
         if self._depth:
             return
         watch = self._watch
+        steps = watch.steps
         watch.forward_enqueued = True
-        leave(self._range)
-        watch.steps.probe.launched()
+        if steps.marks:
+            leave(self._range)
+        if steps.probe.timing or steps.probe.recording:
+            steps.probe.launched()
         if watch.loop is not None and not watch.loop.barrier:
-            watch.steps.close_absent()
+            steps.close_absent()
 
-    def raised(self, *_: Any) -> None:  # noqa: ANN401, D102 - see Handler
+    def raised(self, _: None, /) -> None:  # noqa: D102 - see Handler
         self._depth -= 1
         leave(self._range)
 
@@ -140,17 +166,33 @@ class ApplyBarrier(Handler):
 
     def __init__(self, watch: Watch) -> None:
         self._watch = watch
+        self._steps = watch.steps
+        self._range: AbstractContextManager[None] | None = None
 
     def before(self, scheduler: SchedulerLike) -> Verdict:  # noqa: D102 - see Handler
-        watch = self._watch
-        if not watch.steps.open:  # its launch wasn't seen
+        watch, steps = self._watch, self._steps
+        if not steps.open:  # its launch wasn't seen
             watch.begin(scheduler, scheduler.cur_batch_for_debug)
         verdict = watch.judge(scheduler)
-        watch.steps.barrier(verdict, scheduler.forward_stream)
+        if steps.marks:
+            self._range = steps.range("barrier")
+        if steps.probe.timing:
+            steps.reads_end(verdict, scheduler.forward_stream)
+        if steps.probe.recording:
+            steps.probe.at_barrier(verdict, verdict.event if verdict.kind is FenceKind.FINE else None)
+        if steps.probe.timing:
+            steps.probe.before_wait()
         return verdict
 
-    def after(self, token: Verdict, *_: Any) -> None:  # noqa: ANN401, D102 - see Handler
-        self._watch.steps.close(token)
+    def over(self, token: Verdict, /) -> None:  # noqa: D102 - see Handler
+        steps = self._steps
+        steps.open = False
+        probe = steps.probe
+        if steps.marks:
+            leave(self._range)
+        probe.after_wait(token)
+        if probe.timing and probe.pending:  # what was timed can wait for the next step that is: the others stay cheap
+            steps.read()
 
 
 class ForwardInputs(Handler):
@@ -158,13 +200,16 @@ class ForwardInputs(Handler):
 
     def __init__(self, watch: Watch) -> None:
         self._watch = watch
+        self._steps = watch.steps
 
     def before(self, *_: Any, **__: Any) -> None:  # noqa: ANN401, D102 - see Handler
+        if not self._steps.probe.timing:
+            return
         watch = self._watch
         if not watch.forward_enqueued:
             watch.forward_enqueued = True
             if watch.forward_stream is not None:
-                watch.steps.probe.forward_started(watch.forward_stream)
+                self._steps.forward_started(watch.forward_stream)
 
 
 class OnIdle(Handler):
@@ -175,24 +220,20 @@ class OnIdle(Handler):
 
     def before(self, *_: Any) -> None:  # noqa: ANN401, D102 - see Handler
         self._watch.meter.on = False  # the scheduler spins here: what this costs isn't a step's
-        steps = self._watch.steps
-        steps.close_absent()
-        steps.probe.progress.in_hand = steps.number  # it idles once all results are processed, and not before
-        steps.probe.idle()
+        self._watch.steps.idle()
 
 
 class Ranged(Handler):
     """A phase that is only marked, for NVTX and traces."""
 
-    def __init__(self, watch: Watch, name: str) -> None:
-        self._watch = watch
+    def __init__(self, steps: Steps, name: str) -> None:
+        self._steps = steps
         self._name = name
 
     def before(self, *_: Any, **__: Any) -> AbstractContextManager[None] | None:  # noqa: ANN401, D102 - see Handler
-        probe = self._watch.steps.probe
-        return probe.range(self._name) if probe.marks else None
+        return self._steps.range(self._name) if self._steps.marks else None
 
-    def after(self, token: AbstractContextManager[None] | None, *_: Any, **__: Any) -> None:  # noqa: ANN401, D102 - see Handler
+    def over(self, token: AbstractContextManager[None] | None, /) -> None:  # noqa: D102 - see Handler
         leave(token)
 
-    raised = after
+    raised = over

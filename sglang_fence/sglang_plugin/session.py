@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import logging
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from sglang_fence.observe.ledger import Ledger
 from sglang_fence.sglang_plugin.border import Border
 from sglang_fence.sglang_plugin.guard import Handler, Meter
 from sglang_fence.sglang_plugin.phases import Phases
-from sglang_fence.sglang_plugin.probing import no_probe
 from sglang_fence.sglang_plugin.runner_hooks import DecodeResolve, DraftExtend, PublishPrefill, RunnerExecute
 from sglang_fence.sglang_plugin.scheduler_hooks import (
     ApplyBarrier,
@@ -26,7 +25,7 @@ from sglang_fence.sglang_plugin.scheduler_hooks import (
 )
 from sglang_fence.sglang_plugin.start import Started, start
 from sglang_fence.sglang_plugin.steps import Steps
-from sglang_fence.sglang_plugin.targets import LOOPS
+from sglang_fence.sglang_plugin.targets import LOOPS, ONLY_MARKED
 
 if TYPE_CHECKING:
     from sglang_fence.sglang_plugin.shapes import SchedulerLike
@@ -44,7 +43,7 @@ class Session:
         self.ledger = Ledger()
         self.meter = Meter()
         self.border = Border()
-        self.steps = Steps(no_probe())
+        self.steps = Steps()
         self.phases = Phases(self.steps)
         self.watch = Watch(self.steps, self.phases, self.border, self.ledger.health, self.meter)
         self._started: Started | None = None
@@ -63,8 +62,7 @@ class Session:
         }
         """By the key of the target."""
         if switches.nvtx or switches.traces:
-            self.handlers["decode_execute"] = Ranged(self.watch, "replay")
-            self.handlers["process_batch_result"] = Ranged(self.watch, "process_results")
+            self.handlers |= {key: Ranged(self.steps, name) for key, name in ONLY_MARKED.items()}
 
     def loop_begins(self, scheduler: SchedulerLike, loop: Loop) -> None:
         """A loop is about to run; a server that changes its role runs one after the other."""
@@ -80,7 +78,7 @@ class Session:
         if started is not None:
             self.steps.close_absent()
             started.end(error)
-            self.steps.probe = no_probe()
+            self.steps.observe_no_more()
 
 
 class LoopRuns(Handler):
@@ -93,11 +91,10 @@ class LoopRuns(Handler):
     def before(self, scheduler: SchedulerLike) -> None:  # noqa: D102 - see Handler
         self._session.loop_begins(scheduler, self._loop)
 
-    def after(self, *_: Any) -> None:  # noqa: ANN401, D102 - see Handler
+    def over(self, _: None, /) -> None:  # noqa: D102 - see Handler
         self._session.watch.loop = None
 
-    def raised(self, *_: Any) -> None:  # noqa: ANN401, D102 - see Handler
-        self._session.watch.loop = None
+    raised = over
 
 
 class SchedulerLife(Handler):
@@ -106,8 +103,8 @@ class SchedulerLife(Handler):
     def __init__(self, session: Session) -> None:
         self._session = session
 
-    def after(self, *_: Any) -> None:  # noqa: ANN401, D102 - see Handler
+    def over(self, _: None, /) -> None:  # noqa: D102 - see Handler
         self._session.end()
 
-    def raised(self, *_: Any) -> None:  # noqa: ANN401, D102 - see Handler
+    def raised(self, _: None, /) -> None:  # noqa: D102 - see Handler
         self._session.end(sys.exception())

@@ -5,12 +5,10 @@ from __future__ import annotations
 import logging
 import os
 from functools import partial
-from importlib import import_module
-from importlib.metadata import entry_points
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from sglang_fence.device.cuda_profiler import cuda_profiler
-from sglang_fence.observe.exporting import GROUP, ExportContext, make_exporter
+from sglang_fence.observe.exporting import ExportContext, make_exporter
 from sglang_fence.observe.flight.ring import FlightRing
 from sglang_fence.observe.observer import Observer, Observers
 from sglang_fence.observe.profiling import ProfiledSteps
@@ -21,8 +19,9 @@ from sglang_fence.sglang_plugin.facts import facts_of
 from sglang_fence.sglang_plugin.flying import started_recorder
 from sglang_fence.sglang_plugin.host_traces import HostTraces
 from sglang_fence.sglang_plugin.labels import place, server_labels
-from sglang_fence.sglang_plugin.probing import CudaStreams, make_probe, tell_timing
+from sglang_fence.sglang_plugin.probing import install_probe, tell_timing
 from sglang_fence.sglang_plugin.profiling import TimedProfile
+from sglang_fence.sglang_plugin.streams import CudaStreams
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,9 +29,9 @@ if TYPE_CHECKING:
 
     from sglang_fence.device.cuda_profiler import Profiler
     from sglang_fence.observe.flight.recorder import FlightRecorder
+    from sglang_fence.observe.probe import StepProbe
     from sglang_fence.sglang_plugin.session import Session
     from sglang_fence.sglang_plugin.shapes import SchedulerLike
-    from sglang_fence.sglang_plugin.steps import Probe
 
 logger = logging.getLogger(__name__)
 
@@ -41,18 +40,15 @@ _Made = TypeVar("_Made")
 MULTIPROCESS = "PROMETHEUS_MULTIPROC_DIR"
 
 
-class Closing(Protocol):
-    """What has to be closed at the end."""
-
-    def close(self) -> None:
-        """Write what is left, and end."""
-
-
 class Started:
     """What runs while the scheduler serves."""
 
     def __init__(
-        self, probe: Probe, facts: Facts, closing: list[Closing], recorder: FlightRecorder | None = None
+        self,
+        probe: StepProbe,
+        facts: Facts,
+        closing: list[Callable[[], None]],
+        recorder: FlightRecorder | None = None,
     ) -> None:
         self.facts = facts
         self._recorder = recorder
@@ -64,8 +60,8 @@ class Started:
         if self._recorder is not None and isinstance(error, Exception):
             self._recorder.crashed(type(error))
         self._probe.close()
-        for closing in self._closing:
-            closing.close()
+        for close in self._closing:
+            close()
 
 
 def start(session: Session, scheduler: SchedulerLike) -> Started:
@@ -91,29 +87,33 @@ def start(session: Session, scheduler: SchedulerLike) -> Started:
         hook(facts)
     live = switches.control is not None
     ring = FlightRing(switches.flight_recorder) if switches.flight_recorder else None
-    probe = make_probe(scheduler, observers, sampling, session.ledger.health, streams, live=live, ring=ring)
-    session.steps.probe = probe
-    closing: list[Closing] = []
+    health, steps = session.ledger.health, session.steps
+    install_probe(steps, scheduler, observers, sampling, health, streams, live=live, ring=ring)
+    probe = steps.probe
+    closing: list[Callable[[], None]] = []
     recorder = None
     if ring is not None:
-        recorder = attempt("the flight recorder", lambda: started_recorder(probe.core, switches))
+        recorder = attempt("the flight recorder", lambda: started_recorder(probe, switches))
     if recorder is not None:
-        closing.append(recorder)
+        closing.append(recorder.close)
     metrics = attempt("metrics", lambda: _metrics(session))
-    if metrics is not None:
-        closing.append(metrics)
+    close = getattr(metrics, "close", None)
+    if close is not None:
+        closing.append(close)
     if switches.control is not None:
         told = partial(tell_timing, facts, sampling, possible=streams is not None)
         closing.extend(_control(switches.control, sampling, told, profiler))
     return Started(probe, facts, closing, recorder)
 
 
-def _control(file: Path, sampling: Sampling, told: Callable[[], None], profiler: Profiler | None) -> list[Closing]:
-    """Return what follows the control file, and what it may begin."""
+def _control(
+    file: Path, sampling: Sampling, told: Callable[[], None], profiler: Profiler | None
+) -> list[Callable[[], None]]:
+    """Follow the control file; return what ends that, and what it may have begun."""
     if profiler is None:
-        return [ControlFile(file, sampling, told, profile=None)]
+        return [ControlFile(file, sampling, told, profile=None).close]
     profile = TimedProfile(profiler)
-    return [ControlFile(file, sampling, told, profile=profile.begin), profile]
+    return [ControlFile(file, sampling, told, profile=profile.begin).close, profile.close]
 
 
 def attempt(what: str, make: Callable[[], _Made]) -> _Made | None:
@@ -132,24 +132,21 @@ def _may_profile(session: Session) -> bool:
 
 
 def _exporter(session: Session, name: str) -> Observer:
-    exporter = make_exporter(name, ExportContext(ledger=session.ledger))
+    exporter = make_exporter(name, ExportContext(ledger=session.ledger, labels=server_labels()))
     session.ledger.health.exporters[name] = exporter
     return exporter
 
 
-def _metrics(session: Session) -> Closing | None:
+def _metrics(session: Session) -> Observer | None:
     """Export to SGLang's own ``/metrics``, which is there with ``--enable-metrics``, or else to a port of our own."""
-    entry = next((entry for entry in entry_points(group=GROUP) if entry.name == "prometheus"), None)
-    if entry is None:
-        return None
-    port = session.switches.metrics_port
-    prometheus: Any = import_module(entry.module)
-    closing: Closing | None = None
-    if MULTIPROCESS in os.environ:
-        closing = prometheus.MultiprocessExporter(session.ledger, server_labels())
-    elif port is not None:
-        everywhere = "0.0.0.0"  # noqa: S104 - Prometheus asks from another machine, as it asks SGLang
-        closing = prometheus.MetricsServer(session.ledger, everywhere, port + place(), server_labels())
-    else:
+    port = None if MULTIPROCESS in os.environ else session.switches.metrics_port
+    if port is None and MULTIPROCESS not in os.environ:
         logger.info("sglang-fence: no metrics: start with --enable-metrics, or set SGLANG_FENCE_METRICS_PORT")
-    return closing
+        return None
+    context = ExportContext(
+        ledger=session.ledger,
+        labels=server_labels(),
+        metrics_host="0.0.0.0",  # noqa: S104 - Prometheus asks from another machine, as it asks SGLang
+        metrics_port=None if port is None else port + place(),
+    )
+    return make_exporter("prometheus", context)

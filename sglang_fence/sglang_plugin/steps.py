@@ -2,20 +2,25 @@
 
 A step is closed by the barrier. One that meets none (its loop has no barrier) is closed as ``absent``: at the end of
 its launch where the loop is known, at the beginning of the next one where it isn't.
+
+The probe's own attributes say what has to be told (see :class:`~sglang_fence.observe.probe.StepProbe`): nearly every
+step is only counted, and costs three calls.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from sglang_fence.contract import FenceKind
+from sglang_fence.observe.observer import Observers
+from sglang_fence.observe.probe import StepProbe
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from contextlib import AbstractContextManager
 
-    from sglang_fence.contract import FallbackReason, ForwardMode, SharedReadEnds
-    from sglang_fence.observe.flight.progress import Progress
-    from sglang_fence.observe.record import Phase
+    from sglang_fence.contract import FallbackReason, SharedReadEnds
+    from sglang_fence.sglang_plugin.streams import CudaStreams
 
 
 class Verdict:
@@ -31,123 +36,71 @@ class Verdict:
         self.event: object | None = None
         """What was published: what a fine fence waits for, and where reads behind a forced coarse one would end."""
 
-    def tell(
-        self,
-        kind: FenceKind,
-        reason: FallbackReason | None = None,
-        published: tuple[SharedReadEnds, int] | None = None,
-        event: object | None = None,
-    ) -> Verdict:
-        """Say all of it, and return itself."""
-        self.kind = kind
-        self.reason = reason
-        self.published = published
-        self.event = event
-        return self
-
-
-class Probe(Protocol):
-    """What is told of each step; see :class:`sglang_fence.observe.probe.StepProbe`."""
-
-    marks: bool
-    """Whether ranges may be heard: where not, nobody need ask for one."""
-
-    recording: bool
-    """Whether there is a flight recorder: :meth:`at_barrier` is asked for."""
-
-    progress: Progress
-    """What the host knows of the device."""
-
-    @property
-    def traced(self) -> bool:
-        """Whether the step in progress is traced."""
-
-    def step_started(self, step: int, mode: ForwardMode, backend: str, batch_size: int, tokens: int) -> None:
-        """A step's batch is ready."""
-
-    def forward_started(self, stream: object) -> None:
-        """Its first work is enqueued on ``stream`` next."""
-
-    def resolved(self, phase: Phase) -> None:
-        """A runner served a phase of it."""
-
-    def launched(self) -> None:
-        """It is enqueued whole."""
-
-    def link(self, traceparents: tuple[str, ...]) -> None:
-        """Say which requests it serves."""
-
-    def range(self, name: str) -> AbstractContextManager[None] | None:
-        """Begin a range, to be exited; None where nobody would hear of it."""
-
-    def reads_end(self, verdict: Verdict, event: object | None, forward: object) -> None:
-        """Its fence is decided; its shared reads end at ``event``, where that is known."""
-
-    def at_barrier(self, verdict: Verdict, event: object | None) -> None:
-        """Its fence is decided; a fine one waits for ``event``."""
-
-    def before_wait(self) -> None:
-        """The barrier is applied next."""
-
-    def after_wait(self, verdict: Verdict) -> None:
-        """The barrier is applied."""
-
-    def no_barrier(self) -> None:
-        """There is none."""
-
-    def drain(self) -> object:
-        """Read what is ready, bounded."""
-
-    def idle(self) -> None:
-        """Nothing will be launched soon: read all that is ready."""
-
-    def close(self) -> None:
-        """The last step is over: read what is left, and tell the observers that the run ended."""
-
 
 class Steps:
     """The step in progress."""
 
-    def __init__(self, probe: Probe) -> None:
-        self.probe = probe
+    def __init__(self) -> None:
+        self.probe = StepProbe(Observers())
+        """Nobody hears of what is told before a loop runs, and after the last one."""
+        self.marks = False
+        """Whether ranges may be heard, now or after a change of the sampling: where not, nobody need begin one."""
+        self.streams: CudaStreams | None = None
+        """SGLang's streams, dressed; None on a device without timing events, where any stream does."""
+        self.when_read: Callable[[], None] | None = None
+        """Called when device times were read."""
         self.number = -1
-        self._barrier: AbstractContextManager[None] | None = None
         self.open = False
         """Whether a step was begun and not closed."""
 
-    def begin(self, mode: ForwardMode, backend: str, batch_size: int, tokens: int) -> None:
-        """Begin the next step; close the one before where nobody did."""
-        if self.open:
-            self.close_absent()
-        self.number += 1
-        self.open = True
-        self.probe.step_started(self.number, mode, backend, batch_size, tokens)
+    def observe_no_more(self) -> None:
+        """Nobody hears of what comes."""
+        self.probe = StepProbe(Observers())
+        self.marks = False
+        self.when_read = None
+
+    def forward_started(self, forward: object) -> None:
+        """Its first work is enqueued on ``forward`` next. Asked for by the probe's ``timing``."""
+        streams = self.streams
+        self.probe.forward_started(forward if streams is None else streams.dressed(forward))
 
     def close_absent(self) -> None:
         """Close an open step that met no barrier."""
         if self.open:
             self.open = False
             self.probe.no_barrier()
-            self.probe.drain()
+            self.read()
 
-    def barrier(self, verdict: Verdict, forward: object) -> None:
-        """The barrier of the open step is applied next."""
-        probe = self.probe
-        if probe.marks:
-            self._barrier = probe.range("barrier")
-        probe.reads_end(verdict, verdict.event, forward)
-        if probe.recording:
-            probe.at_barrier(verdict, verdict.event if verdict.kind is FenceKind.FINE else None)
-        probe.before_wait()
+    def reads_end(self, verdict: Verdict, forward: object) -> None:
+        """Its fence is decided. Asked for by the probe's ``timing``."""
+        probe, streams, event = self.probe, self.streams, verdict.event
+        if streams is not None:
+            forward = streams.dressed(forward)
+            event = None if event is None else streams.event(event)
+        probe.reads_end(verdict, event, forward)
 
-    def close(self, verdict: Verdict) -> None:
-        """The barrier of the open step is applied."""
-        self.open = False
+    def idle(self) -> None:
+        """Nothing will be launched soon: read all that is ready."""
+        self.close_absent()
+        self.probe.progress.in_hand = self.number  # it idles once all results are processed, and not before
+        self.probe.idle()
+        if self.when_read is not None:
+            self.when_read()
+
+    def range(self, name: str) -> AbstractContextManager[None] | None:
+        """Begin a range of the open step, to be left; None where nobody would hear of it."""
         probe = self.probe
-        if probe.marks:
-            leave(self._barrier)
-        probe.after_wait(verdict)
-        probe.drain()
+        if not (probe.traced or probe.observers.range_started):
+            return None
+        marked = probe.range(name)
+        marked.__enter__()
+        return marked
+
+    def read(self) -> None:
+        """Read what is ready, bounded."""
+        self.probe.drain()
+        if self.when_read is not None:
+            self.when_read()
 
 
 def leave(marked: AbstractContextManager[None] | None) -> None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 SCHEDULER = "sglang.srt.managers.scheduler"
 RUNNERS = "sglang.srt.model_executor.runner"
+EAGLE = "sglang.srt.speculative.eagle_worker_v2"
 PREFILL_LOOPS = "sglang.srt.disaggregation.prefill.SchedulerDisaggregationPrefillMixin"
 DECODE_LOOPS = "sglang.srt.disaggregation.decode.SchedulerDisaggregationDecodeMixin"
 PIPELINE_LOOPS = "sglang.srt.managers.scheduler_pp_mixin.SchedulerPPMixin"
@@ -163,6 +164,20 @@ TARGETS: tuple[Target, ...] = (
         ((*_BATCH, "select_index"), _BATCH),
         "EAGLE's draft-extend: its coarse steps count as owner_silent",
     ),
+    _method(
+        "draft",
+        f"{EAGLE}.EagleDraftWorker",
+        "draft",
+        (("self", "batch", "with_topology"), ("self", "batch")),
+        "the range of EAGLE's draft forwards, in NVTX and traces",
+    ),
+    _method(
+        "verify",
+        f"{EAGLE}.EAGLEWorkerV2",
+        "verify",
+        (("self", "batch", "pp_proxy_tensors", "grammar_barrier"), ("self", "batch", "grammar_barrier")),
+        "the range of EAGLE's verification, in NVTX and traces",
+    ),
     _loop("event_loop_overlap"),
     _loop("event_loop_normal"),
     _loop("event_loop_overlap_disagg_prefill", PREFILL_LOOPS),
@@ -175,8 +190,13 @@ TARGETS: tuple[Target, ...] = (
     _loop("event_loop_pdmux", "sglang.srt.multiplex.multiplexing_mixin.SchedulerMultiplexMixin"),
 )
 
-ONLY_MARKED: frozenset[str] = frozenset({"decode_execute", "process_batch_result"})
-"""Keys of those that are hooked for NVTX and traces alone, and left as they are where nobody asks for either."""
+ONLY_MARKED: dict[str, str] = {
+    "decode_execute": "replay",
+    "process_batch_result": "process_results",
+    "draft": "draft",
+    "verify": "target_verify",
+}
+"""Ranges by the keys of what is hooked for NVTX and traces alone, and left as it is where nobody asks for either."""
 
 KNOWN_VERSIONS = ("0.5.18", "0.5.19", "0.5.20", "0.5.21", "0.5.23")
 """Read, and checked against this table; others are hooked as far as they agree with it."""

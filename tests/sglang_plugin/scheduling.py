@@ -15,17 +15,18 @@ from sglang_fence.observe.observer import Observers
 from sglang_fence.observe.sampling import Sampling
 from sglang_fence.sglang_plugin.guard import Handler, Meter
 from sglang_fence.sglang_plugin.phases import Phases
-from sglang_fence.sglang_plugin.probing import make_probe, no_probe
+from sglang_fence.sglang_plugin.probing import install_probe
 from sglang_fence.sglang_plugin.runner_hooks import DecodeResolve, DraftExtend, PublishPrefill, RunnerExecute
-from sglang_fence.sglang_plugin.scheduler_hooks import ApplyBarrier, OnIdle, RunBatch, Watch
+from sglang_fence.sglang_plugin.scheduler_hooks import ApplyBarrier, ForwardInputs, OnIdle, Ranged, RunBatch, Watch
 from sglang_fence.sglang_plugin.steps import Steps
-from sglang_fence.sglang_plugin.targets import LOOPS
+from sglang_fence.sglang_plugin.targets import LOOPS, ONLY_MARKED
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from sglang_fence.contract import FallbackReason, FenceKind, SharedReadEnds
     from sglang_fence.observe.flight.ring import FlightRing
+    from sglang_fence.observe.observer import Observer
     from sglang_fence.sglang_plugin.words import Named
 
 
@@ -124,21 +125,27 @@ class Scheduler:
     """The scheduler, its worker, and the hooks around both."""
 
     def __init__(
-        self, loop: str | None = "event_loop_overlap", *, border: Border | None = None, ring: FlightRing | None = None
+        self,
+        loop: str | None = "event_loop_overlap",
+        *,
+        border: Border | None = None,
+        observers: Sequence[Observer] = (),
+        ring: FlightRing | None = None,
     ) -> None:
         self.border = border or Border()
         self.ledger = Ledger()
-        self.steps = Steps(no_probe())
+        self.steps = Steps()
         self.phases = Phases(self.steps)
         fake: Any = self.border
         self.watch = Watch(self.steps, self.phases, fake, self.ledger.health, Meter())
         self.watch.loop = LOOPS.get(loop or "")
-        observers = Observers([self.ledger])
+        self.observers = Observers([self.ledger, *observers])
         shaped: Any = self
-        self.core = make_probe(shaped, observers, Sampling(), self.ledger.health, None, live=False, ring=ring)
-        self.steps.probe = self.core
+        install_probe(self.steps, shaped, self.observers, Sampling(), self.ledger.health, None, live=False, ring=ring)
         self.run_batch_hook = RunBatch(self.watch)
         self.barrier_hook = ApplyBarrier(self.watch)
+        self.inputs_hook = ForwardInputs(self.watch)
+        self.ranged_hooks = {key: Ranged(self.steps, name) for key, name in ONLY_MARKED.items()}
         self.idle_hook = OnIdle(self.watch)
         self.resolve_hook = DecodeResolve(self.phases)
         self.execute_hook = RunnerExecute(self.phases)
@@ -166,9 +173,10 @@ class Scheduler:
         if seen:
             around(self.run_batch_hook, lambda *_: [serve() for serve in served], self, self.cur_batch_for_debug)
         if barrier:
-            around(self.barrier_hook, Scheduler._barrier, self)
+            around(self.barrier_hook, type(self).apply_barrier, self)
 
-    def _barrier(self) -> None:
+    def apply_barrier(self) -> None:
+        """Take the publication."""
         if self._war_barrier_enabled:
             self.owner.shared_read_done_event = None
 
@@ -177,6 +185,14 @@ class Scheduler:
         around(self.resolve_hook, lambda *_: member(resolved), runner, runner.attn_backend, member(mode))
         if resolved != "UNKNOWN":
             runner.shared_read_done_event = object()
+
+    def forward_inputs(self) -> None:
+        """Enqueue the first work of a forward."""
+        around(self.inputs_hook, lambda *_: None, self.cur_batch_for_debug, object())
+
+    def phase(self, key: str, *inside: Callable[[], object]) -> None:
+        """Run a function that is only marked."""
+        around(self.ranged_hooks[key], lambda *_: [work() for work in inside], object())
 
     def eager(self, runner: Runner, mode: str, *, publishes: bool | None = None, runs_as: str | None = None) -> None:
         """Run a batch eagerly; ``publishes``: None where prefill's publication isn't even asked for."""
@@ -218,4 +234,10 @@ class Scheduler:
 def around(handler: Handler, original: Callable[..., object], *args: object) -> None:
     """Call ``original`` with a hook around it, unguarded: an error of the hook's is the test's."""
     token = handler.before(*args)
-    handler.after(token, original(*args), *args)
+    try:
+        result = original(*args)
+    except BaseException:
+        handler.raised(token)
+        raise
+    handler.after(result, *args)
+    handler.over(token)

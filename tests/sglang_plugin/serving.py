@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping
 
+ROOT = Path(__file__).parents[2]
 HELPERS = Path(__file__).parent / "helpers"
 QUIET = 12
 """So many looks, a fifth of a second apart, show the same once nothing is to come."""
@@ -148,23 +149,23 @@ def serve(
     environ: Mapping[str, str] | None = None,
     plugins: tuple[str, ...] = ("barrier_counting",),
     metrics: bool = True,
+    port: int | None = None,
 ) -> Generator[Server]:
-    """Run a server; it is ended by SIGTERM, and killed only where that doesn't help."""
+    """Run a server, on a free port if none is named; SIGTERM ends it, and it is killed where that doesn't help."""
     scratch.mkdir(parents=True, exist_ok=True)
-    port = free_port()
+    port = free_port() if port is None else port
     log, counts = scratch / "server.log", scratch / "counts"
     counts.mkdir(exist_ok=True)
     variables = {
-        **os.environ,
+        **{name: value for name, value in os.environ.items() if name != "PROMETHEUS_MULTIPROC_DIR"},
         "SGLANG_USE_CPU_ENGINE": "1",
         "SGLANG_ENABLE_WAR_BARRIER": "1",
         "FENCE_TEST_COUNTS": str(counts),
-        "PYTHONPATH": os.pathsep.join([str(plugin_folder(scratch, plugins)), str(HELPERS)]),
+        "PYTHONPATH": search_path(scratch, plugins),
         "TMPDIR": str(scratch),
         "OMP_NUM_THREADS": "1",
         **(environ or {}),
     }
-    variables.pop("PROMETHEUS_MULTIPROC_DIR", None)
     command = [
         str(environment / "bin/python"), "-m", "sglang.launch_server",
         "--model-path", str(environment / "tiny-llama"), "--device", "cpu", "--load-format", "dummy",
@@ -225,6 +226,11 @@ def children(pid: int) -> set[int]:
     while more := {child for child, parent in parents.items() if parent in found | {pid}} - found:
         found |= more
     return found
+
+
+def search_path(scratch: Path, plugins: tuple[str, ...]) -> str:
+    """Return where Python looks first: test plugins, and this tree, of which the environment may have another."""
+    return os.pathsep.join(map(str, (plugin_folder(scratch, plugins), HELPERS, ROOT, ROOT / "exporters")))
 
 
 def plugin_folder(scratch: Path, plugins: tuple[str, ...]) -> Path:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import os
 import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,6 +16,7 @@ from sglang_fence.cli.doctor_command import describe
 from sglang_fence.environ import ENABLE_WAR_BARRIER, FORCE_COARSE_WAR_BARRIER
 from sglang_fence.sglang_plugin.findings import Finding, State, as_sglang_reads, look
 from sglang_fence.sglang_plugin.targets import TARGETS, Target
+from tests.sglang_plugin.serving import ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -80,6 +82,16 @@ def test_what_is_harmless_is_none(package: Path, environ: dict[str, str]) -> Non
     assert _problems(look(package, "0.5.23", {**ON, **environ})) == set()
 
 
+@pytest.mark.parametrize(("environ", "problems"), [({}, set[str]()), ({"SGLANG_FENCE_NVTX": "1"}, {"hook verify"})])
+def test_a_range_that_is_gone_is_missed_by_those_who_asked_for_ranges(
+    tmp_path: Path, environ: dict[str, str], problems: set[str]
+) -> None:
+    package = _package(tmp_path, [target for target in TARGETS if target.key != "verify"])
+    findings = list(look(package, "0.5.23", {**ON, **environ}))
+    assert _problems(findings) == problems
+    assert any(finding.subject == "hook verify" and finding.state is not State.GOOD for finding in findings)
+
+
 def test_a_function_that_is_gone_is_a_problem_that_says_what_isnt_seen(tmp_path: Path) -> None:
     gone = next(target for target in TARGETS if target.key == "apply_war_barrier")
     package = _package(tmp_path, [target for target in TARGETS if target is not gone])
@@ -110,7 +122,11 @@ def test_switches_are_read_as_sglang_reads_them(raw: str, default: bool, read: b
 def test_in_a_serving_environment(environment: Path, value: str, status: int) -> None:
     done = subprocess.run(
         [environment / "bin/sglang-fence", "doctor", "--json"],
-        env={"PATH": "/usr/bin:/bin", ENABLE_WAR_BARRIER.name: value},
+        env={
+            "PATH": "/usr/bin:/bin",
+            "PYTHONPATH": os.pathsep.join(map(str, (ROOT, ROOT / "exporters"))),
+            ENABLE_WAR_BARRIER.name: value,
+        },
         capture_output=True,
         text=True,
         check=False,

@@ -50,7 +50,7 @@ class Flown:
 def test_a_fine_step_is_kept_with_the_event_that_the_wait_is_for() -> None:
     flown = Flown()
     events = [flown.decode() for _ in range(3)]
-    found = steps_of(flown.ring.records, flown.scheduler.core.core.newest)
+    found = steps_of(flown.ring.records, flown.scheduler.steps.probe.newest)
     assert [(facts.step, facts.fence, facts.record, facts.event) for facts in found] == [
         (number, FenceKind.FINE, number, id(event)) for number, event in enumerate(events)
     ]
@@ -64,14 +64,14 @@ def test_a_fine_step_is_kept_with_the_event_that_the_wait_is_for() -> None:
 def test_a_coarse_step_waits_for_no_event_though_one_was_published() -> None:
     flown = Flown(Border(forced_on=True))
     assert flown.decode() is not None
-    (facts,) = steps_of(flown.ring.records, flown.scheduler.core.core.newest)
+    (facts,) = steps_of(flown.ring.records, flown.scheduler.steps.probe.newest)
     assert (facts.fence, facts.reason, facts.event) == (FenceKind.COARSE, FallbackReason.FORCED, None)
 
 
 def test_what_isnt_in_the_queue_of_results_is_in_hand() -> None:
     flown = Flown()
     scheduler = flown.scheduler
-    progress = scheduler.core.progress
+    progress = scheduler.steps.probe.progress
     seen: list[int | None] = []
     for _ in range(4):
         flown.decode()
@@ -86,7 +86,7 @@ def test_what_isnt_in_the_queue_of_results_is_in_hand() -> None:
 
 def test_a_server_that_idles_is_not_stalled_and_one_that_doesnt_come_back_is() -> None:
     flown = Flown()
-    watchdog = Watchdog(flown.scheduler.core.core, 10.0, 0.0)
+    watchdog = Watchdog(flown.scheduler.steps.probe, 10.0, 0.0)
     flown.decode()
     watchdog.look(0.0)
     busy = [watchdog.is_busy]
@@ -100,18 +100,18 @@ def test_a_server_that_idles_is_not_stalled_and_one_that_doesnt_come_back_is() -
 def test_without_a_ring_nothing_is_kept() -> None:
     scheduler = Scheduler()
     scheduler.step("DECODE", partial(scheduler.graph, scheduler.target, "DECODE", "IN_REPLAY"))
-    assert not scheduler.core.recording
-    assert steps_of((), scheduler.core.core.newest)[0].event is None
+    assert not scheduler.steps.probe.recording
+    assert steps_of((), scheduler.steps.probe.newest)[0].event is None
 
 
 @pytest.mark.parametrize(("error", "details"), [(OwnError("a secret prompt"), ["OwnError"]), (None, [])])
 def test_an_error_that_ends_the_serving_is_dumped(error: Exception | None, details: list[str], tmp_path: Path) -> None:
     flown = Flown()
     flown.decode()
-    probe = flown.scheduler.core
-    recorder = FlightRecorder(probe.core, FlightOptions(folder=tmp_path), virtual=False)
+    probe = flown.scheduler.steps.probe
+    recorder = FlightRecorder(probe, FlightOptions(folder=tmp_path), virtual=False)
     recorder.start()
-    Started(probe, Facts(), [recorder], recorder).end(error)
+    Started(probe, Facts(), [recorder.close], recorder).end(error)
     found = [read(path) for path in tmp_path.iterdir()]
     assert [(dump.detail or "").rpartition(".")[2] for dump in found] == details
     assert [len(dump.steps) for dump in found] == [1 for _ in details]

@@ -4,13 +4,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from typing import Any
 
 import pytest
 
 from sglang_fence.observe.standing import Health
-from sglang_fence.sglang_plugin.guard import COST_SAMPLE, ERRORS_ALLOWED, Handler, Hook, Meter
+from sglang_fence.sglang_plugin.guard import COST_SAMPLE, ERRORS_ALLOWED, METERED, Handler, Hook, Meter
 from sglang_fence.sglang_plugin.targets import TARGETS
 
 TARGET = TARGETS[0]
@@ -23,20 +24,38 @@ class Failing(Handler):
         self.places = places
         self.calls: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = []
 
-    def _called(self, place: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def called(self, place: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self.calls.append((place, args, kwargs))
         if place in self.places:
             raise RuntimeError(place)
 
-    def before(self, *args: Any, **kwargs: Any) -> str:
-        self._called("before", args, kwargs)
-        return "token"
+
+class Ahead(Failing):
+    """Looks before the call alone."""
+
+    def before(self, *args: Any, **kwargs: Any) -> None:
+        self.called("before", args, kwargs)
+
+
+class Behind(Failing):
+    """Looks at what came out."""
 
     def after(self, *args: Any, **kwargs: Any) -> None:
-        self._called("after", args, kwargs)
+        self.called("after", args, kwargs)
 
-    def raised(self, *args: Any, **kwargs: Any) -> None:
-        self._called("raised", args, kwargs)
+
+class Both(Failing):
+    """Looks before the call and when it is over."""
+
+    def before(self, *args: Any, **kwargs: Any) -> str:
+        self.called("before", args, kwargs)
+        return "token"
+
+    def over(self, token: Any, /) -> None:
+        self.called("over", (token,), {})
+
+    def raised(self, token: Any, /) -> None:
+        self.called("raised", (token,), {})
 
 
 class Original:
@@ -59,38 +78,83 @@ def _hook(handler: Handler) -> tuple[Hook, Health, Meter]:
     return Hook(TARGET, handler, health, meter), health, meter
 
 
-@pytest.mark.parametrize("places", [(), ("before",), ("after",), ("before", "after")])
-def test_the_result_and_the_arguments_pass_unchanged(places: tuple[str, ...]) -> None:
-    hook, health, _ = _hook(Failing(*places))
+KINDS = [Ahead, Behind, Both]
+KEYWORDS = pytest.mark.parametrize("keywords", [{}, {"key": object()}], ids=["", "keywords"])
+MEASURED = pytest.mark.parametrize("measured", [False, True], ids=["", "measured"])
+
+
+@MEASURED
+@KEYWORDS
+@pytest.mark.parametrize("places", [(), ("before",), ("over", "after"), ("before", "over", "after")])
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_result_and_the_arguments_pass_unchanged(
+    kind: type[Failing], places: tuple[str, ...], keywords: dict[str, object], *, measured: bool
+) -> None:
+    handler = kind(*places)
+    hook, health, meter = _hook(handler)
+    meter.on = measured
     original, argument = Original(), object()
-    assert hook.around()(original, argument, key=argument) is original.result
-    assert original.calls == [((argument,), {"key": argument})]
-    assert health.errors[TARGET.key] == len(places[:1])
+    assert hook.around()(original, argument, **keywords) is original.result
+    assert original.calls == [((argument,), keywords)]
+    assert health.errors[TARGET.key] == sum(place in places for place, _, _ in handler.calls)
+    assert handler.calls
 
 
+@MEASURED
+@KEYWORDS
 @pytest.mark.parametrize("places", [(), ("before",), ("raised",)])
 @pytest.mark.parametrize("error", [ValueError("its own"), KeyboardInterrupt(), SystemExit(3)])
-def test_an_exception_of_the_target_passes_unchanged(places: tuple[str, ...], error: BaseException) -> None:
-    hook, health, _ = _hook(Failing(*places))
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_exception_of_the_target_passes_unchanged(
+    kind: type[Failing],
+    places: tuple[str, ...],
+    error: BaseException,
+    keywords: dict[str, object],
+    *,
+    measured: bool,
+) -> None:
+    handler = kind(*places)
+    hook, health, meter = _hook(handler)
+    meter.on = measured
     original = Original(error)
     with pytest.raises(type(error)) as caught:
-        hook.around()(original)
+        hook.around()(original, **keywords)
     assert caught.value is error
     assert error.__context__ is None
     assert len(original.calls) == 1
-    assert health.errors[TARGET.key] == len(places)
+    assert health.errors[TARGET.key] == sum(place in places for place, _, _ in handler.calls)
+    assert "over" not in {place for place, _, _ in handler.calls}
 
 
-def test_a_handler_sees_the_token_the_result_and_the_arguments() -> None:
-    handler = Failing()
-    hook, _, _ = _hook(handler)
+@MEASURED
+@KEYWORDS
+def test_a_handler_sees_the_arguments_the_token_and_the_result(keywords: dict[str, object], *, measured: bool) -> None:
+    both, behind = Both(), Behind()
     original = Original()
-    hook.around()(original, 1, key=2)
-    assert handler.calls == [("before", (1,), {"key": 2}), ("after", ("token", original.result, 1), {"key": 2})]
+    for handler in (both, behind):
+        hook, _, meter = _hook(handler)
+        meter.on = measured
+        hook.around()(original, 1, **keywords)
+    assert both.calls == [("before", (1,), keywords), ("over", ("token",), {})]
+    assert behind.calls == [("after", (original.result, 1), keywords)]
+
+
+@MEASURED
+@KEYWORDS
+def test_a_handler_that_failed_before_the_call_hears_no_more_of_it(
+    keywords: dict[str, object], *, measured: bool
+) -> None:
+    for error in (None, ValueError("the original's")):
+        handler = Both("before")
+        hook, _, meter = _hook(handler)
+        meter.on = measured
+        with contextlib.suppress(ValueError):
+            hook.around()(Original(error), **keywords)
+        assert [place for place, _, _ in handler.calls] == ["before"]
 
 
 def test_after_ten_errors_it_steps_aside_and_says_what_is_lost(caplog: pytest.LogCaptureFixture) -> None:
-    handler = Failing("before")
+    handler = Both("before")
     hook, health, _ = _hook(handler)
     call = hook.around()
     original = Original()
@@ -105,14 +169,18 @@ def test_after_ten_errors_it_steps_aside_and_says_what_is_lost(caplog: pytest.Lo
     assert TARGET.unseen in caplog.text
 
 
-def test_costs_are_measured_on_one_step_in_so_many_and_multiplied() -> None:
-    hook, health, meter = _hook(Failing())
+@KEYWORDS
+@pytest.mark.parametrize("kind", KINDS)
+def test_costs_are_measured_on_one_step_in_so_many_and_multiplied(
+    kind: type[Failing], keywords: dict[str, object]
+) -> None:
+    hook, health, meter = _hook(kind())
     call, original = hook.around(), Original()
     measured = 0
-    for _ in range(3 * COST_SAMPLE):
-        meter.next_step()
+    for step in range(3 * COST_SAMPLE):
+        meter.on = step % COST_SAMPLE == METERED
         before = health.cost_ns[TARGET.key]
-        call(original)
+        call(original, **keywords)
         grown = health.cost_ns[TARGET.key] - before
         assert (grown > 0) == meter.on
         assert grown % COST_SAMPLE == 0

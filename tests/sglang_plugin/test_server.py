@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import os
 import re
-import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,11 +12,9 @@ from sglang_fence.sglang_plugin.findings import EARLY_VERSIONS
 from sglang_fence.sglang_plugin.targets import ONLY_MARKED, TARGETS
 from tests.sglang_plugin.controls import files_left, prompts
 from tests.sglang_plugin.serving import (
-    HELPERS,
     alive,
     by,
     children,
-    plugin_folder,
     samples,
     serve,
     stop,
@@ -201,26 +196,3 @@ def test_without_its_first_and_last_hooks_a_server_serves(
         assert stop(server) == 0
     log = server.log.read_text(errors="replace")
     assert all(f"planted in {key}" in log for key in _AT_START)
-
-
-def test_an_engine_in_a_process_shuts_down_and_leaves_nothing(
-    environment: Path, tmp_path: Path, control: Callable[[Path], Control]
-) -> None:
-    asked = prompts()[:8]
-    command: list[str | Path] = [
-        environment / "bin/python",
-        HELPERS / "engine_script.py",
-        environment / "tiny-llama",
-        json.dumps(asked),
-    ]
-    folder = plugin_folder(tmp_path, ("barrier_counting",))
-    variables = {
-        **os.environ,
-        "SGLANG_USE_CPU_ENGINE": "1",
-        "SGLANG_ENABLE_WAR_BARRIER": "1",
-        "PYTHONPATH": os.pathsep.join([str(folder), str(HELPERS)]),
-    }
-    done = subprocess.run(command, env=variables, capture_output=True, timeout=300, check=True, text=True)
-    lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
-    assert lines[0]["tokens"] == control(environment).tokens[:8]
-    assert lines[1]["left"] == []

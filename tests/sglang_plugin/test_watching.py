@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
 
 import pytest
 
 from sglang_fence.contract import FallbackReason, FenceKind, SharedReadEnds
 from tests.sglang_plugin.scheduling import Algorithm, Backend, Batch, Border, Runner, Scheduler, SnapshotBackend, member
-
-if TYPE_CHECKING:
-    from sglang_fence.contract import ForwardMode
 
 IN, PRE, POST, UNKNOWN = (
     SharedReadEnds.IN_REPLAY,
@@ -121,47 +117,6 @@ def test_a_step_that_nobody_served_is_idle_or_its_owner_was_silent() -> None:
     }
 
 
-def _eagle(border: Border) -> tuple[Scheduler, Runner]:
-    scheduler = Scheduler(border=border)
-    draft = Runner(is_draft_worker=True, spec_algorithm=SPECULATIVE)
-    scheduler.owner = draft
-    return scheduler, draft
-
-
-def test_eagle_is_coarse_each_round_where_draft_extend_declares_unknown() -> None:
-    scheduler, draft = _eagle(Border())
-    for _ in range(2):
-        scheduler.step(
-            "DECODE",
-            partial(scheduler.graph, scheduler.target, "TARGET_VERIFY", "IN_REPLAY"),
-            partial(scheduler.draft_extend, draft, publishes=False),
-        )
-    assert scheduler.counted() == {("decode", COARSE, FallbackReason.BACKEND_UNKNOWN, UNKNOWN): 2}
-    phases: set[tuple[ForwardMode, str, SharedReadEnds]] = {
-        (phase.mode, phase.role, phase.resolved) for phase in scheduler.ledger.phases
-    }
-    assert phases == {("target_verify", "target", IN), ("draft_extend", "draft", UNKNOWN)}
-    # The target's mailbox stays full, and nobody looks at it.
-    assert not scheduler.ledger.health.stale_publications
-
-
-def test_early_versions_publish_eagles_draft_extend_too_early() -> None:
-    scheduler, draft = _eagle(Border(draft_extend_declares=False))
-    scheduler.step("DECODE", partial(scheduler.draft_extend, draft, publishes=True))
-    (kind,) = scheduler.ledger.cells
-    assert (kind.declared, kind.resolved, kind.fence) == (UNKNOWN, PRE, FINE)
-    assert scheduler.phases.unsound_seen
-
-
-@pytest.mark.parametrize(("declared", "resolved"), [("PRE_REPLAY", PRE), ("IN_REPLAY", POST), ("POST_REPLAY", POST)])
-def test_late_versions_publish_draft_extend_where_it_is_sound(declared: str, resolved: SharedReadEnds) -> None:
-    scheduler, draft = _eagle(Border())
-    draft.draft_extend_attn_backend = Backend(DRAFT_EXTEND_V2=declared)
-    scheduler.step("DECODE", partial(scheduler.draft_extend, draft, publishes=True))
-    assert [kind.resolved for kind in scheduler.ledger.cells] == [resolved]
-    assert not scheduler.phases.unsound_seen
-
-
 def test_a_publication_that_lay_there_before_the_step_is_stale() -> None:
     scheduler = Scheduler()
     scheduler.target.shared_read_done_event = object()
@@ -169,6 +124,13 @@ def test_a_publication_that_lay_there_before_the_step_is_stale() -> None:
     assert scheduler.ledger.health.stale_publications == {"target": 1}
     # SGLang waits for it all the same.
     assert [kind.fence for kind in scheduler.ledger.cells] == [FINE]
+
+
+def test_what_lay_in_the_mailbox_of_an_owner_that_took_over_in_the_step_is_stale() -> None:
+    scheduler = Scheduler()
+    draft = Runner(is_draft_worker=True, shared_read_done_event=object())
+    scheduler.step("DECODE", partial(setattr, scheduler, "owner", draft))
+    assert scheduler.ledger.health.stale_publications == {"draft": 1}
 
 
 def test_a_marker_that_is_published_again_isnt_stale() -> None:
@@ -249,7 +211,7 @@ def test_a_launch_that_waited_for_the_last_ones_results_is_told_apart() -> None:
     launch()  # results wait: overlapped
     scheduler.result_queue = []
     launch()
-    assert scheduler.watch.unoverlapped == {"extend": 1}
+    assert scheduler.ledger.health.unoverlapped_launches == {"extend": 1}
 
 
 def test_what_appears_in_the_mailbox_during_the_step_isnt_stale_though_nobody_saw_who_published_it() -> None:

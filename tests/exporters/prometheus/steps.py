@@ -151,6 +151,7 @@ def full_ledger() -> Ledger:
     health.clock_error_ns = 500
     health.hooks["sglang.srt.managers.scheduler.Scheduler.run_batch"] = "installed"
     health.owner_changes["draft"] = 6
+    health.unoverlapped_launches["extend"] = 8
     health.stale_publications["target"] = 7
     health.exporters["otel"] = Slow()
     return ledger

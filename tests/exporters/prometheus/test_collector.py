@@ -76,6 +76,7 @@ def test_the_order_of_labels_is_the_catalogues_so_that_values_are_not_mixed_up()
         ("publications_total", ("decode", "target", "native", "in_replay")): 3,
         ("owner_changes_total", ("draft",)): 6,
         ("stale_publications_total", ("target",)): 7,
+        ("unoverlapped_launches_total", ("extend",)): 8,
         ("barrier_enabled", ("asynchronous_device",)): 1,
         ("declaration_info", ("native", "extend", "unknown")): 1,
         ("config_info", ("1.2.3", "", "", "simulated", "", "", "", "", "true", "false", "true")): 1,

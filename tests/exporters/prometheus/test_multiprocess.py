@@ -120,6 +120,13 @@ print([thread.name for thread in threading.enumerate()])
     assert total(series_of(families_of(page_of(tmp_path))), "sglang_fence_loop_info", loop="overlap") == 1
 
 
+def test_the_factory_hands_on_constant_labels(tmp_path: Path) -> None:
+    script(tmp_path, "e = make(ExportContext(ledger=full_ledger(), labels={'tp_rank': '1'})); e.close()")
+    series = series_of(families_of(page_of(tmp_path)))
+    assert series
+    assert all(dict(labels)["tp_rank"] == "1" for _, labels in series)
+
+
 def test_a_port_and_multiprocess_mode_go_together(tmp_path: Path) -> None:
     code = """
 from tests.exporters.prometheus.scraped import get

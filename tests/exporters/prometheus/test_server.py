@@ -47,6 +47,22 @@ def test_a_scrape_is_what_the_ledger_says_at_that_moment(ledger: Ledger, exporte
     assert total(series_of(families_of(get(exporter.port))), "sglang_fence_steps_total") == before + 7
 
 
+def test_constant_labels_of_the_context_are_on_every_series(ledger: Ledger) -> None:
+    labels = {"model_name": "a model", "tp_rank": "1"}
+    exporter = make(ExportContext(ledger=ledger, labels=labels, metrics_port=0))
+    try:
+        series = series_of(families_of(get(exporter.port)))
+    finally:
+        exporter.close()
+    assert series
+    assert all(labels.items() <= dict(own).items() for _, own in series)
+
+
+def test_a_constant_label_that_a_metric_has_already_is_refused_in_one_line(ledger: Ledger) -> None:
+    with pytest.raises(ConfigError, match=r"^the label 'mode' is one of the metrics' own"):
+        make(ExportContext(ledger=ledger, labels={"mode": "x"}, metrics_port=0))
+
+
 def test_the_scraper_chooses_the_format(exporter: PrometheusExporter) -> None:
     assert get(exporter.port, OPENMETRICS).endswith("# EOF\n")
     assert "# EOF" not in get(exporter.port)

@@ -9,6 +9,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 from pathlib import Path
@@ -19,7 +20,11 @@ if TYPE_CHECKING:
 
 HERE = Path(__file__).resolve().parent
 HELPERS = HERE.parent / "helpers"
-PLUGINS = ("barrier_counting", "ledger_dump")
+ROOT = HERE.parents[2]
+PLUGINS = ("barrier_counting", "ledger_dump", "forcing")
+OBSERVING = PLUGINS[:2]
+PATIENCE_S = 15.0
+"""A dump that was asked for is there within a fraction of a second."""
 
 EAGLE = {
     "speculative_algorithm": "EAGLE",
@@ -38,7 +43,7 @@ class Engine:
         eagle: whether it speculates.
         plugin: whether the plugin is loaded.
         environ: more variables.
-        observed: whether the test plugins count and dump; not where throughput is measured.
+        plugins: test plugins beside it: barriers are counted by one of their own, and the ledger is dumped.
     """
 
     def __init__(
@@ -50,17 +55,20 @@ class Engine:
         eagle: bool = False,
         plugin: bool = True,
         environ: Mapping[str, str] | None = None,
-        observed: bool = True,
+        plugins: tuple[str, ...] = OBSERVING,
     ) -> None:
         self.folder = scratch / name
         self.folder.mkdir(parents=True, exist_ok=True)
-        names = ["sglang_fence", *(PLUGINS if observed else ())] if plugin else ["none"]
+        names = ["sglang_fence", *plugins] if plugin else ["none"]
         dist = self.folder / "plugins/fence_test_plugins-1.dist-info"
         dist.mkdir(parents=True, exist_ok=True)
         (dist / "METADATA").write_text("Metadata-Version: 2.1\nName: fence-test-plugins\nVersion: 1\n")
         rows = [f"{one} = {one}:register" for one in PLUGINS]
         (dist / "entry_points.txt").write_text("\n".join(["[sglang.srt.plugins]", *rows, ""]))
-        search = [str(dist.parent), str(HELPERS), os.environ.get("PYTHONPATH", "")]
+        self._asked = self.folder / "ask"
+        self._counts = plugin and "barrier_counting" in plugins
+        ours = map(str, (dist.parent, HELPERS, ROOT, ROOT / "exporters"))  # this tree, before what is installed
+        search = [*ours, os.environ.get("PYTHONPATH", "")]
         variables = {
             **os.environ,
             "SGLANG_PLUGINS": ",".join(names),
@@ -87,12 +95,17 @@ class Engine:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self.process.stdin is not None:
+        self.end()
+
+    def end(self) -> None:
+        """Let the engine shut down; kill it where it doesn't. A second time does nothing."""
+        if self.process.stdin is not None and not self.process.stdin.closed:
             self.process.stdin.close()
         try:
             self.process.wait(60)
-        finally:
+        except subprocess.TimeoutExpired:
             self.process.kill()
+            self.process.wait()
 
     def answer(self) -> dict[str, Any]:
         """Return the next answer.
@@ -121,12 +134,45 @@ class Engine:
         return Counter((mode.lower(), fence) for mode, fence in (line.split() for line in lines))
 
     def ledger(self) -> dict[str, Any]:
-        """Return the ledger, once all that was counted is in it, or after 10 s."""
-        deadline = time.monotonic() + 10
+        """Return the ledger as it is now; where barriers are counted, once all of them are in it.
+
+        Raises:
+            RuntimeError: nothing was dumped.
+        """
+        deadline, pause = time.monotonic() + PATIENCE_S, threading.Event()
+        number = 0
         while True:
-            (path,) = self.folder.glob("ledger.*.json")
-            found: dict[str, Any] = json.loads(path.read_text())
+            number += 1
+            asked = f"{time.monotonic_ns()}-{number}"
+            self._asked.write_text(asked)
+            while (found := self._dumped(asked)) is None:
+                if time.monotonic() > deadline:
+                    msg = f"nothing was dumped:\n{self.log.read_text(errors='replace')[-4000:]}"
+                    raise RuntimeError(msg)
+                pause.wait(0.05)
             steps = sum(cell["steps"] for cell in found["cells"])
-            if steps == self.counted().total() or time.monotonic() > deadline:
+            if not self._counts or steps == self.counted().total() or time.monotonic() > deadline:
                 return found
-            time.sleep(0.2)
+
+    def force(self, *, coarse: bool) -> None:
+        """Let every fence be coarse from here on, or none that needn't be.
+
+        Raises:
+            RuntimeError: the engine doesn't say that it is so.
+        """
+        asked, told = str(int(coarse)), self.folder / "forced"
+        (self.folder / "force").write_text(asked)
+        deadline, pause = time.monotonic() + PATIENCE_S, threading.Event()
+        while not told.exists() or told.read_text() != asked:
+            if time.monotonic() > deadline:
+                msg = f"fences aren't forced:\n{self.log.read_text(errors='replace')[-4000:]}"
+                raise RuntimeError(msg)
+            pause.wait(0.05)
+
+    def _dumped(self, asked: str) -> dict[str, Any] | None:
+        """Return the dump that answers what was asked for, if it is there."""
+        for path in self.folder.glob("ledger.*.json"):
+            found: dict[str, Any] = json.loads(path.read_text())
+            if found["asked"] == asked:
+                return found
+        return None

@@ -21,10 +21,10 @@ ENGINE = {
     "skip_tokenizer_init": True,
     "dtype": "bfloat16",
     "max_running_requests": 64,
-    "max_total_tokens": 20000,  # so that four engines fit on one GPU
+    "max_total_tokens": 20000,  # so that several engines fit on one GPU
     "cuda_graph_bs_decode": [1, 2, 4, 8, 16, 24, 32],
     "disable_prefill_cuda_graph": True,
-    "mem_fraction_static": 0.35,
+    "mem_fraction_static": 0.9,  # of what is free at its start, which others that start beside it take from
     "random_seed": 1,
     "skip_server_warmup": True,
 }

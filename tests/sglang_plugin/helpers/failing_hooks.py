@@ -27,22 +27,23 @@ def _asked() -> set[str]:
 
 
 def _break(hook_class: Any) -> None:
-    original = hook_class.around
+    original = hook_class.__init__
 
-    def around(self: Any) -> Any:
-        handler, key = self._handler, self.target.key
-        sound = getattr(handler, PLACE)
+    def init(self: Any, target: Any, handler: Any, *args: Any) -> None:
+        looks_after = type(handler).after is not guard.Handler.after
+        name = "after" if looks_after else {"before": "before", "after": "over"}[PLACE]
+        sound = getattr(handler, name)
 
         def perhaps_raise(*args: Any, **kwargs: Any) -> Any:
-            if key in _asked():
-                msg = f"planted in {key}"
+            if target.key in _asked():
+                msg = f"planted in {target.key}"
                 raise RuntimeError(msg)
             return sound(*args, **kwargs)
 
-        setattr(handler, PLACE, perhaps_raise)
-        return original(self)
+        setattr(handler, name, perhaps_raise)
+        original(self, target, handler, *args)
 
-    hook_class.around = around
+    hook_class.__init__ = init
 
 
 if WHERE:

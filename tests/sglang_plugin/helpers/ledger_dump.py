@@ -1,12 +1,15 @@
-"""A plugin of its own, for tests: writes the ledger into a file a few times a second, where nothing serves metrics.
+"""A plugin of its own, for tests: writes the ledger into a file when it is asked to, where nothing serves metrics.
 
-An engine that is shut down kills its schedulers, so that there is no end at which it could be written.
+It is asked by what is written into the file ``ask`` beside it, and answers with that in the dump. An engine that is
+shut down kills its schedulers, so that there is no end at which it could be written; and writing it all the time would
+cost what is measured.
 """
 
 # ruff: noqa: ANN401 - what it wraps is passed through
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import threading
@@ -19,7 +22,7 @@ from sglang_fence.sglang_plugin import session as plugin
 if TYPE_CHECKING:
     from sglang_fence.observe.ledger import Durations, Ledger
 
-INTERVAL_S = 0.3
+INTERVAL_S = 0.1
 
 
 def register() -> None:
@@ -70,12 +73,18 @@ def as_json(ledger: Ledger) -> dict[str, Any]:
     }
 
 
-def _write(ledger: Ledger, path: Path) -> None:
-    partial = path.with_suffix(".partial")
+def _answer(ledger: Ledger, path: Path) -> None:
+    """Look now and then whether it is asked for, and write it."""
+    question, partial = path.with_name("ask"), path.with_suffix(".partial")
+    answered = ""
     while True:
-        partial.write_text(json.dumps(as_json(ledger)))
-        partial.replace(path)
         threading.Event().wait(INTERVAL_S)
+        with contextlib.suppress(OSError):
+            asked = question.read_text(encoding="utf-8")
+            if asked not in {"", answered}:
+                answered = asked
+                partial.write_text(json.dumps({**as_json(ledger), "asked": asked}))
+                partial.replace(path)
 
 
 def _wrap(session: Any) -> None:
@@ -84,7 +93,7 @@ def _wrap(session: Any) -> None:
     def loop_begins(self: Any, scheduler: Any, loop: Any) -> None:
         original(self, scheduler, loop)
         path = Path(os.environ["FENCE_TEST_DUMP"]) / f"ledger.{os.getpid()}.json"
-        threading.Thread(target=_write, args=(self.ledger, path), daemon=True).start()
+        threading.Thread(target=_answer, args=(self.ledger, path), daemon=True).start()
 
     session.loop_begins = loop_begins
 

@@ -1,0 +1,119 @@
+"""Is what the plugin says of a real engine true? Plain and with EAGLE, each beside an engine without the plugin."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+from tests.sglang_plugin.gpu.engines import Engine
+from tests.sglang_plugin.gpu.ledgers import by, cost_us, gaps_us, mean_us, steps
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from tests.sglang_plugin.gpu.ledgers import Ledger
+    from tests.sglang_plugin.gpu.report import Report
+
+BLOCKS = {"plain": (32, 256), "eagle": (8, 64)}
+"""Requests of a block, and tokens of each."""
+
+FORWARD_US, SLACK_US = 5_257.0, 5_237.0
+"""Of a decode step of ``big`` at batch 32 on an H200, seen before."""
+
+EVERY_STEP = {"SGLANG_FENCE_TIMING_EVERY": "1"}
+
+
+def correct(report: Report, models: Path, scratch: Path, names: Sequence[str], kinds: Sequence[str]) -> None:
+    """Check every pair of engines; all of one model start at once."""
+    for name in names:
+        with ExitStack() as stack:
+            pairs: dict[str, tuple[Engine, Engine]] = {}
+            for kind in kinds:
+                eagle = kind == "eagle"
+                pairs[kind] = (
+                    Engine(f"{name}-{kind}-with", models / name, scratch, eagle=eagle, environ=EVERY_STEP),
+                    Engine(f"{name}-{kind}-without", models / name, scratch, eagle=eagle, plugin=False),
+                )
+                for engine in pairs[kind]:
+                    stack.enter_context(engine)
+            for kind, pair in pairs.items():
+                report.note("ready", engine=f"{name} {kind}", after_s=[engine.answer()["ready_s"] for engine in pair])
+            for kind, pair in pairs.items():
+                _compare(report, f"{name} {kind}", *pair, kind=kind)
+            for kind, (observed, _) in pairs.items():
+                observed.end()
+                report.claim(f"{name} {kind}: the engine shuts down", holds=observed.process.returncode == 0)
+
+
+def _compare(report: Report, label: str, observed: Engine, bare: Engine, *, kind: str) -> None:
+    """Check one pair."""
+    batch, new_tokens = BLOCKS[kind]
+    blocks = [(observed.generate(seed, batch, new_tokens), bare.generate(seed, batch, new_tokens)) for seed in (1, 2)]
+    again = bare.generate(1, batch, new_tokens)
+    differing = sum(a != b for mine, other in blocks for a, b in zip(mine["tokens"], other["tokens"], strict=True))
+    noise = sum(a != b for a, b in zip(again["tokens"], blocks[0][1]["tokens"], strict=True))
+    report.claim(
+        f"{label}: tokens are those without the plugin", holds=differing == 0, differing=differing, noise=noise
+    )
+    ledger, counted = observed.ledger(), observed.counted()
+    holds = by(ledger, "mode", "fence") == dict(counted)
+    report.claim(f"{label}: counts are the independent ones", holds=holds, counted=dict(counted))
+    _check_ends(report, label, ledger, kind=kind)
+    report.claim(f"{label}: no hook failed", holds=not ledger["errors"], errors=ledger["errors"], hooks=ledger["hooks"])
+    _check_times(report, label, ledger, on_big=label == "big plain")
+    report.note("cost, every step timed", engine=label, **cost_us(ledger))
+
+
+def _check_ends(report: Report, label: str, ledger: Ledger, *, kind: str) -> None:
+    """Check where reads end, and why a step was coarse."""
+    ends = by(ledger, "mode", "resolved", "fence", "reason")
+    decodes = {key[1:]: count for key, count in ends.items() if key[0] == "decode"}
+    rounds = steps(ledger, mode="decode")
+    phases: list[dict[str, Any]] = ledger["phases"]
+    if kind == "eagle":
+        holds = set(decodes) == {("UNKNOWN", "coarse", "backend_unknown")}
+        report.claim(f"{label}: every round is coarse, backend_unknown", holds=holds, ends=ends)
+        owners = {(one["runner"], one["resolved"]): one["count"] for one in phases if one["mode"] == "draft_extend"}
+        holds = owners.get(("draft", "UNKNOWN"), 0) >= rounds > 0 and {key[0] for key in owners} == {"draft"}
+        report.claim(f"{label}: that is the draft runner's draft-extend", holds=holds, phases=phases, rounds=rounds)
+        verifies = {(one["runner"], one["resolved"]) for one in phases if one["mode"] == "target_verify"}
+        holds = verifies == {("target", "IN_REPLAY")}
+        report.claim(f"{label}: verify publishes in the graph all the same", holds=holds)
+    else:
+        holds = set(decodes) == {("IN_REPLAY", "fine", None)}
+        report.claim(f"{label}: every decode is fine and IN_REPLAY", holds=holds, ends=ends)
+    extends = {key[1:] for key in ends if key[0] == "extend"}
+    holds = extends == {("UNKNOWN", "coarse", "backend_unknown")}
+    report.claim(f"{label}: every extend is coarse, backend_unknown", holds=holds)
+
+
+def _check_times(report: Report, label: str, ledger: Ledger, *, on_big: bool) -> None:
+    """Check that histograms are filled, and on ``big`` that they say what was seen before."""
+    slack, wait, forward = (mean_us(ledger, name, mode="decode") for name in ("slack", "wait", "forward"))
+    decodes = steps(ledger, mode="decode")
+    fine = steps(ledger, mode="decode", fence="fine")
+    # A step is left without a wait or slack only at the ends: the last before a pause, or one that gave way.
+    holds = wait["count"] >= 0.95 * decodes and slack["count"] >= 0.95 * fine and forward["count"] > 0
+    report.claim(
+        f"{label}: histograms are filled",
+        holds=holds,
+        decodes=decodes,
+        slack=slack,
+        wait=wait,
+        forward=forward,
+        gaps=gaps_us(ledger),
+        unresolved=ledger["unresolved"],
+        clamps=ledger["clamps"],
+        calibration_us=ledger["calibration_us"],
+        timing=ledger["timing"],
+        lost_us={(one["mode"], one["reason"]): one["lost_us"] for one in ledger["cells"] if one["lost_us"]},
+    )
+    if on_big:
+        holds = (
+            abs(slack["mean_us"] / SLACK_US - 1) < 0.1
+            and abs(forward["mean_us"] / FORWARD_US - 1) < 0.1
+            and 0 < forward["mean_us"] - slack["mean_us"] < 100
+            and 0 < wait["mean_us"] < forward["mean_us"]
+        )
+        report.claim(f"{label}: slack, wait and forward are near what was seen before", holds=holds)
