@@ -27,7 +27,7 @@ KNOWN_REQUESTS = 4096
 """So many ``traceparent`` are kept read: a request comes with each of its steps."""
 
 SPANS_A_PIECE = 4
-"""So many spans are built, in about 100 µs, before the interpreter lock is given up: a step in one go would take as long as
+"""So many spans are built, in about 100 µs, before the interpreter lock is given up: a whole step would take as long as
 a short decode."""
 
 _PROPAGATOR: Final = TraceContextTextMapPropagator()
