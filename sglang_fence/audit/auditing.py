@@ -6,7 +6,8 @@ import random
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from sglang_fence.audit.cases import CANDIDATES
+from sglang_fence.audit.cases import CANDIDATES, Case
+from sglang_fence.audit.costs import Timing
 from sglang_fence.audit.delays import delays_for, simulated_costs
 from sglang_fence.audit.device import ON_TRIAL, AuditDevice
 from sglang_fence.audit.examining import Examined, Examiner
@@ -25,12 +26,13 @@ from sglang_fence.models.loading import EMBEDDED, ModelOptions
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from sglang_fence.audit.cases import Case
+    from sglang_fence.audit.costs import Remaining
     from sglang_fence.contract import SharedReadEnds
     from sglang_fence.device.protocol import DeviceModule
     from sglang_fence.speculative.algorithm import AlgorithmRegistry
 
 _CONTEXT = 96
+_TIMED_WAVES = 4
 _LINES = 3
 """Requests at once: one less than a captured batch size, so that there is padding."""
 
@@ -44,6 +46,8 @@ class AuditOptions:
     repeats: int = 20
     """Runs with fresh data for each claim, end and buffer."""
     seed: int = 0
+    costs: bool = True
+    """Whether a real device is timed, with an engine of its own, where an earlier end would be sound."""
     on_trial: Sequence[str] = ON_TRIAL
     """Names of the buffers that are overwritten."""
     algorithms: AlgorithmRegistry | None = field(default=None, compare=False)
@@ -114,8 +118,6 @@ def examine(
     Raises:
         ConfigError: one of them can't be served with the engine's options.
     """
-    from sglang_fence.audit.cases import Case  # noqa: PLC0415
-
     tally = Tally(options.candidates, options.repeats)
     phases = Phases(engine)
     examiner = Examiner(
@@ -162,6 +164,19 @@ def happens_before(case: Case, options: AuditOptions | None = None) -> CaseVerdi
         keeper.remove()
     engine.close()
     return keeper.verdict(case, options.candidates)
+
+
+def remaining(case: Case, device: DeviceModule, options: AuditOptions) -> Remaining:
+    """Time the moments of a case on an engine in which nothing is planted that takes time."""
+    engine = Engine(device, engine_options(case, options.model), algorithms=options.algorithms)
+    timing = Timing(engine, device)
+    try:
+        for number in range(_TIMED_WAVES):
+            engine.serve(wave(engine, options.seed + number))
+    finally:
+        timing.remove()
+    engine.close()
+    return timing.remaining()
 
 
 def wave(engine: Engine, seed: int) -> list[Request]:

@@ -75,7 +75,9 @@ def select(attention: Sequence[str], speculative: Sequence[str], graph: Sequence
     whole = "all" in attention or "all" in speculative
     cases = [Case(one, other, kind) for one in attentions for other in algorithms for kind in graphs]
     # A recurrent state takes no token back: see the registry. Asked for by name, it is the engine's to refuse.
-    return [case for case in cases if not (whole and case.speculative != "none" and parse_spec(case.attention).keeps_state)]
+    return [
+        case for case in cases if not (whole and case.speculative != "none" and parse_spec(case.attention).keeps_state)
+    ]
 
 
 def _spelled(asked: Sequence[str], known: Sequence[str]) -> list[str]:

@@ -161,7 +161,7 @@ class AuditDevice(DelegatingDevice):
             self.inner.launch(f"{OWN}hold", self._delays.hold)
 
     def take_up(self) -> None:
-        """Take up the buffers on trial that were made since; a reader needs one that is whole, so none is made sooner."""
+        """Take up the buffers on trial that were made since: not sooner, since a reader needs one that is whole."""
         for buffer in self.buffers:
             if buffer.name in self._names and buffer.name not in self.readers:
                 self.readers[buffer.name] = Reader(buffer, buffer.tensor)

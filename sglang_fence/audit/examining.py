@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
+from sglang_fence.audit.phases import reads_last
 from sglang_fence.audit.poison import Poisoner, other_rows
 from sglang_fence.audit.published import fence_of
 from sglang_fence.audit.state import DeviceState, Outputs, first_difference, results
@@ -204,6 +205,7 @@ class Examiner:
             )
             ends = min(resolve(declared, phase.marker).ends for phase in phases)
             known = tally.see(claim, declared, ends if claimed else SharedReadEnds.UNKNOWN)
+            known.last |= any(reads_last(engine, phase) for phase in phases)
             available = [one for one in tally.candidates if _available(one, phases)]
             if not claimed:
                 available = [one for one in available if one is not SharedReadEnds.PRE_REPLAY]
@@ -212,6 +214,7 @@ class Examiner:
                 Target(claim, partial(_is_claims, claim), (None, *available), whole_step=False),
             )
         known = tally.see(fence.claim, fence.published, fence.ends)
+        known.last = True
         if fence.phase is not None and fence.ends in tally.candidates:
             known.available.add(fence.ends)
             chosen = partial(_is_number, fence.phase.number)

@@ -29,6 +29,8 @@ class Findings:
     declared: SharedReadEnds
     resolved: SharedReadEnds
     whole_step: bool = False
+    last: bool = False
+    """Whether it was the last of a step to read, by the algorithm's answer (R3)."""
     results: dict[tuple[SharedReadEnds, str], BufferResult] = field(
         default_factory=dict[tuple[SharedReadEnds, str], BufferResult],
     )
@@ -65,7 +67,9 @@ class Findings:
     def judge(self, claim: Claim, candidates: Sequence[SharedReadEnds], buffers: Sequence[str]) -> ClaimVerdict:
         """Return the verdict."""
         ends = {one: self._judge(one, buffers) for one in candidates if claim.scope == "phase" or one is self.resolved}
-        verdict = ClaimVerdict(claim, self.declared, self.resolved, ends, note=", ".join(sorted(self.reasons)))
+        verdict = ClaimVerdict(
+            claim, self.declared, self.resolved, ends, last=self.last, note=", ".join(sorted(self.reasons))
+        )
         if claim.scope == "step":
             earliest = next((name for name, sound in self.order.items() if sound), None)
             verdict.note = "; ".join(one for one in (verdict.note, earliest and f"tightest: {earliest}") if one)

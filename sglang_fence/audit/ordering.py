@@ -1,7 +1,7 @@
 """The exact answer on the simulated device: does every read come before the moment, in every interleaving?
 
-Nothing is overwritten here, and nothing delayed. The device tells of each kernel what it touches and which rows, and the
-moments are records on the forward stream; the happens-before relation says which accesses a moment doesn't come after.
+Nothing is overwritten here, and nothing delayed. The device tells of each kernel which rows it touches. The moments are
+records on the forward stream, and the happens-before relation says which accesses a moment doesn't come after.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from sglang_fence.audit.device import OWN
 from sglang_fence.audit.findings import Access, Findings
-from sglang_fence.audit.phases import Listener, Phase, Phases
+from sglang_fence.audit.phases import Listener, Phase, Phases, reads_last
 from sglang_fence.audit.published import StepFence, judge_fence
 from sglang_fence.audit.verdicts import CaseVerdict
 from sglang_fence.contract import ForwardMode, SharedReadEnds
@@ -167,6 +167,7 @@ class OrderKeeper(Listener):
         resolved = resolve(declared, phase.marker).ends if claimed else SharedReadEnds.UNKNOWN
         found = self._found.setdefault(claim, Findings(declared, resolved))
         found.resolved = min(found.resolved, resolved)
+        found.last |= reads_last(self._engine, phase)
         at = dict(moments.at)
         if not claimed:
             del at[SharedReadEnds.PRE_REPLAY]
@@ -177,7 +178,7 @@ class OrderKeeper(Listener):
         verdict = type(self._barrier).apply(self._barrier, step, reader, forward_stream)
         own = [one for one in self._moments.values() if one.phase.runner.shared_read_done is owner]
         fence = judge_fence(verdict, [one.phase for one in own], self._mode)
-        found = self._found.setdefault(fence.claim, Findings(fence.published, fence.ends, whole_step=True))
+        found = self._found.setdefault(fence.claim, Findings(fence.published, fence.ends, whole_step=True, last=True))
         found.resolved = min(found.resolved, fence.ends)
         if fence.reason is not None:
             found.reasons.add(fence.reason.value)

@@ -121,3 +121,10 @@ def runners_of(engine: Engine) -> list[ModelRunner]:
     """Every runner of an engine, the target's first."""
     worker = engine.worker
     return list(worker.runners) if isinstance(worker, SpeculativeWorker) else [engine.runner]
+
+
+def reads_last(engine: Engine, phase: Phase) -> bool:
+    """Whether nothing of the step just launched reads after ``phase``: the worker's and algorithm's answer (R3)."""
+    worker = engine.worker
+    own = phase.runner.shared_read_done is worker.last_shared_read_mailbox
+    return own and worker.is_last_shared_read_phase(phase.batch.mode)

@@ -27,7 +27,7 @@ def other_rows(values: torch.Tensor) -> torch.Tensor:
 
 
 def shifted(values: torch.Tensor, first: int, count: int, by: int) -> torch.Tensor:
-    """For indices: each is moved by ``by`` among ``first`` … ``first + count − 1``; what lay below is moved in there."""
+    """For indices: move each by ``by`` among ``first`` … ``first + count − 1``, and what lay below in there."""
     return (values - first + by) % count + first
 
 

@@ -43,9 +43,7 @@ def judge_fence(verdict: Verdict, own: Sequence[Phase], mode: ForwardMode) -> St
     if fine and verdict.done is not None:
         published = verdict.done.mode
         phase = next((phase for phase in reversed(own) if phase.batch.mode is published), None)
-    if phase is None:
-        claim = Claim("step", "", "", mode)
-    else:
-        claim = Claim("step", phase.runner.role, phase.backend.name, mode)
+    reader = ("", "") if phase is None else (phase.runner.role, phase.backend.name)
+    claim = Claim("step", *reader, mode)
     ends = verdict.ends if fine else SharedReadEnds.UNKNOWN
     return StepFence(claim, verdict.ends, ends, phase, verdict.reason)

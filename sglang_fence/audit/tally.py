@@ -47,6 +47,8 @@ class Known:
         default_factory=dict[tuple[SharedReadEnds | None, str], Count],
     )
     """By candidate (None: before anything is read) and buffer."""
+    last: bool = False
+    """Whether it was the last of a step to read, by the algorithm's answer (R3)."""
     steps: int = 0
     noisy: int = 0
     """Steps whose clean runs differed."""
@@ -104,8 +106,8 @@ class Tally:
     def missed(self) -> list[str]:
         """Late readers that were planted and never caught, in words."""
         return [
-            f"{claim} at {'its start' if ends is None else ends.name}: a late reader of {buffer} was planted, and missed"
-            f" in {count.missed} of {count.missed + count.runs} runs"
+            f"{claim} at {'its start' if ends is None else ends.name}: a late reader of {buffer} was planted, and"
+            f" missed in {count.missed} of {count.missed + count.runs} runs"
             for claim, known in self.known.items()
             for (ends, buffer), count in known.counts.items()
             if count.missed and not count.runs
@@ -123,6 +125,7 @@ class Tally:
                     for ends in self.candidates
                     if claim.scope == "phase" or ends is known.resolved
                 },
+                last=known.last,
             )
             for claim, known in sorted(self.known.items(), key=lambda entry: entry[0].scope)
         ]

@@ -91,7 +91,9 @@ class ClaimVerdict:
     """What the runner makes of the declaration (R4), or the barrier of what was published."""
     ends: dict[SharedReadEnds, EndVerdict]
     cost_us: float | None = None
-    """How much earlier the tightest sound end lets the schedule stream go, a step; None where nothing is earlier."""
+    """How long the tightest sound end comes before the resolved one, a step; None where it doesn't, or isn't timed."""
+    last: bool = True
+    """Whether nothing that follows in the step reads: else the schedule stream waits for that all the same."""
     note: str = ""
 
     @property
@@ -124,6 +126,7 @@ class ClaimVerdict:
             "status": self.status.value,
             "tightest": None if tightest is None else tightest.name,
             "cost_us": self.cost_us,
+            "last": self.last,
             "note": self.note,
             "ends": [self.ends[ends].to_json() for ends in sorted(self.ends)],
         }

@@ -10,6 +10,7 @@ import typer
 
 from sglang_fence import __version__
 from sglang_fence.cli import (
+    audit_command,
     bench_command,
     check_command,
     dashboards_command,
@@ -32,6 +33,7 @@ app = typer.Typer(
 )
 app.command("run")(run_command.run)
 app.command("check")(check_command.check)
+app.command("audit")(audit_command.audit)
 app.command("declarations")(declarations_command.show)
 app.command("bench")(bench_command.bench)
 app.command("top")(top_command.top)
