@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 from sglang_fence.audit.auditing import happens_before, poison, remaining
 from sglang_fence.audit.costs import set_cost
 from sglang_fence.audit.delays import simulated_costs
+from sglang_fence.audit.verdicts import Status
+from sglang_fence.audit.wording import sentence
 from sglang_fence.device import open_device
 from sglang_fence.device.simulated.device import SimulatedDevice
 from sglang_fence.models.loading import EMBEDDED
@@ -23,6 +25,9 @@ if TYPE_CHECKING:
     from sglang_fence.audit.cases import Case
     from sglang_fence.audit.verdicts import CaseVerdict
     from sglang_fence.device.protocol import DeviceModule
+
+_MOST_HAZARDS = 5
+_HAZARD = "As it is served: {kind} on {buffer}, rows {rows}: {first}, then {second}; {missing}."
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +48,23 @@ class CaseReport:
     def missed(self) -> list[str]:
         """Plants that either missed."""
         return [*self.poisoned.missed, *self.ordered.missed]
+
+    def sentences(self) -> list[str]:
+        """Return what was found, a sentence or two a claim; where a plant was missed, that and nothing else."""
+        if self.missed:
+            return [f"{self.case}: the audit missed what it planted, so it says nothing.", *self.missed]
+        refuted = [one for one in self.ordered.claims if one.status is Status.UNSOUND]
+        return [
+            *(sentence(one, self.poisoned.by) for one in self.poisoned.claims),
+            *(sentence(one, self.ordered.by) for one in refuted),
+            *(_HAZARD.format(**one) for one in self.ordered.hazards[:_MOST_HAZARDS]),
+            *(f"Experiment and order differ: {text}." for text in self.disagreements),
+            *(
+                f"Not on trial, though the schedule stream writes it: {name}."
+                for name in sorted({*self.poisoned.unheard, *self.ordered.unheard})
+            ),
+            *(f"Not done: {text}." for text in self.poisoned.not_done),
+        ]
 
     def to_json(self) -> dict[str, Any]:
         """Return it as ``--json`` has it."""

@@ -8,7 +8,6 @@ from rich.table import Table
 
 from sglang_fence.audit.cases import CANDIDATES
 from sglang_fence.audit.verdicts import Status
-from sglang_fence.audit.wording import sentence
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,33 +18,16 @@ if TYPE_CHECKING:
     from sglang_fence.audit.matrix import CaseReport
     from sglang_fence.audit.verdicts import CaseVerdict, ClaimVerdict, EndVerdict
 
-_MOST_HAZARDS = 5
 _COLOURS = {Status.SOUND: "green", Status.UNSOUND: "red", Status.NOT_DETERMINISTIC: "yellow"}
 
 
 def print_report(console: Console, report: CaseReport, *, briefly: bool) -> None:
     """Print one case; ``briefly``: only where something is wrong."""
-    if report.missed:
-        _lines(console, [f"{report.case}: the audit missed what it planted, so it says nothing:", *report.missed])
+    if briefly and not (report.unsound or report.missed or report.disagreements or report.poisoned.not_done):
         return
-    if briefly and not (report.unsound or report.disagreements or report.poisoned.not_done):
-        return
-    console.print(_table(report.poisoned))
-    for one in report.poisoned.claims:
-        _lines(console, [sentence(one, report.poisoned.by)])
-    refuted = [one for one in report.ordered.claims if one.status is Status.UNSOUND]
-    _lines(console, [sentence(one, report.ordered.by) for one in refuted])
-    _lines(
-        console,
-        [
-            "As it is served: {kind} on {buffer}, rows {rows}: {first}, then {second}; {missing}.".format(**one)
-            for one in report.ordered.hazards[:_MOST_HAZARDS]
-        ],
-    )
-    _lines(console, [f"Experiment and order differ: {text}." for text in report.disagreements])
-    for name in sorted({*report.poisoned.unheard, *report.ordered.unheard}):
-        _lines(console, [f"Not on trial, though the schedule stream writes it: {name}."])
-    _lines(console, [f"Not done: {text}." for text in report.poisoned.not_done])
+    if not report.missed:
+        console.print(_table(report.poisoned))
+    _lines(console, report.sentences())
 
 
 def print_summary(console: Console, reports: Sequence[CaseReport], left: Sequence[Case]) -> None:
