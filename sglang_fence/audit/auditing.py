@@ -180,14 +180,18 @@ def remaining(case: Case, device: DeviceModule, options: AuditOptions) -> Remain
 
 
 def wave(engine: Engine, seed: int) -> list[Request]:
-    """Make requests of different lengths, two with a common beginning, that decode in several steps."""
+    """Make requests of different lengths, two with a common beginning, that decode in several steps.
+
+    In every third wave they are longer than a chunk, so that extends follow on one another.
+    """
+    long = seed % 3 == 2  # noqa: PLR2004 - the third
     rng = random.Random(seed)  # noqa: S311 - the same requests for the same seed
     vocabulary = min(engine.model.vocab_size, 256)
     most = 4 if engine.options.speculative == "none" else 4 * (engine.options.draft_tokens + 1)
     common = [rng.randrange(1, vocabulary) for _ in range(8)]
     requests: list[Request] = []
     for index in range(_LINES):
-        own = [rng.randrange(1, vocabulary) for _ in range(rng.randint(3, 12))]
+        own = [rng.randrange(1, vocabulary) for _ in range(rng.randint(24, 36) if long else rng.randint(3, 12))]
         prompt = common + own if index < _LINES - 1 else own
         requests.append(Request(index, prompt, SamplingParams(max_new_tokens=most + 2 * index)))
     for request in requests:
