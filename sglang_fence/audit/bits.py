@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 _BY_SIZE = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-_STEP = 0x9E3779B97F4A7C1 | 1
+_STEP, _MIX = 0x9E3779B97F4A7C1, 0x58F0A3C8E1D2B495  # odd, so that products modulo 2^64 lose nothing
 
 
 def bits(tensor: torch.Tensor) -> torch.Tensor:
@@ -19,10 +19,11 @@ def same(one: torch.Tensor, other: torch.Tensor) -> bool:
 
 
 def weights(tensor: torch.Tensor) -> torch.Tensor:
-    """Return what :func:`condense` multiplies the elements of ``tensor`` with: int64, odd, all different."""
+    """Return what :func:`condense` adds to the elements of ``tensor``: int64, all different, far from one another."""
     return (torch.arange(tensor.numel(), device=tensor.device) * 2 + 1) * _STEP
 
 
 def condense(tensor: torch.Tensor, by: torch.Tensor) -> torch.Tensor:
-    """Return a sum over all elements that tells contents apart, their order too: int64 ``[1]``, wrapping around."""
-    return (bits(tensor).flatten().long() * by).sum()[None]
+    """Return a sum over all elements, each mixed with its place, that tells contents and order apart: int64 ``[1]``."""
+    mixed = (bits(tensor).flatten().long() + by) * _MIX
+    return ((mixed ^ (mixed >> 31)) * _STEP).sum()[None]

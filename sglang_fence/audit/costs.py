@@ -38,7 +38,8 @@ class Timing(Listener):
         self._worker = engine.worker
         self._run = engine.worker.run
         self._phases = Phases(engine)
-        self._step: list[tuple[Claim, SharedReadEnds, TimedEvent]] = []
+        self._step: dict[tuple[Claim, SharedReadEnds], TimedEvent] = {}
+        """Of several forwards that make one claim the last, since a fence would have to wait for it."""
         self._seen: dict[tuple[Claim, SharedReadEnds], list[float]] = {}
         vars(engine.worker)["run"] = self._run_step
 
@@ -58,7 +59,7 @@ class Timing(Listener):
             self._observer.wait_event(phase.marker.event)
             event = self._device.timed_event()
             event.record(self._observer)
-            self._step.append((phase.claim, SharedReadEnds.IN_REPLAY, event))
+            self._step[phase.claim, SharedReadEnds.IN_REPLAY] = event
 
     def remaining(self) -> Remaining:
         """Return the averages."""
@@ -71,7 +72,7 @@ class Timing(Listener):
     def _take(self, phase: Phase, ends: SharedReadEnds) -> None:
         event = self._device.timed_event()
         event.record(self._device.current_stream())
-        self._step.append((phase.claim, ends, event))
+        self._step[phase.claim, ends] = event
 
     def _run_step(self, work: ForwardWork, params: SharedBuffer | None) -> StepResult:
         self._step.clear()
@@ -80,10 +81,10 @@ class Timing(Listener):
         end = self._device.timed_event()
         end.record(self._device.current_stream())
         self._device.synchronize()
-        for claim, ends, event in self._step:
+        for key, event in self._step.items():
             us = event.elapsed_us(end)
             if us is not None:
-                self._seen.setdefault((claim, ends), []).append(us)
+                self._seen.setdefault(key, []).append(us)
         return result
 
 

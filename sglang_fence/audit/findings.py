@@ -39,8 +39,10 @@ class Findings:
     reasons: set[str] = field(default_factory=set[str])
     """Why steps were coarse."""
     missed: list[str] = field(default_factory=list[str])
-    times_us: dict[SharedReadEnds, list[float]] = field(default_factory=dict[SharedReadEnds, list[float]])
-    """From each moment to the end of the step."""
+    times_us: dict[SharedReadEnds, dict[Record, float]] = field(
+        default_factory=dict["SharedReadEnds", "dict[Record, float]"],
+    )
+    """From each moment to the end of its step, which is the key: of several forwards of a step the last one counts."""
     order: dict[str, bool] = field(default_factory=dict[str, bool])
     """Moments of all the step's phases, in their order; whether every access came before each."""
 
@@ -52,7 +54,7 @@ class Findings:
         self.touched.update(name for op, name, _ in accesses if not op.name.startswith(OWN))
         for ends, record in at.items():
             if end is not None:
-                self.times_us.setdefault(ends, []).append((end.time - record.time) / _PS_PER_US)
+                self.times_us.setdefault(ends, {})[end] = (end.time - record.time) / _PS_PER_US
             late = [access for access in accesses if not access[0].comes_before(record)]
             for name in {name for _, name, _ in accesses}:
                 self._result(ends, name, [(op, rows) for op, touched, rows in late if touched == name])
@@ -108,5 +110,5 @@ class Findings:
             result.rows = tuple(sorted(set(result.rows).union(*(rows for _, rows in real))))
 
     def _mean_us(self, ends: SharedReadEnds) -> float:
-        times = self.times_us.get(ends, [0.0])
+        times = self.times_us[ends].values()
         return sum(times) / len(times)

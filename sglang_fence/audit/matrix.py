@@ -94,9 +94,9 @@ def audit_case(
     Raises:
         UserError: the case can't be served, or there is no such device.
     """
-    ordered = happens_before(case, options)
     opened = _open(device)
     poisoned = poison(case, opened, options, stop=stop)
+    ordered = happens_before(case, options)
     gc.collect()  # an engine's graphs hold memory of the device until then
     _say_costs(poisoned, ordered, opened, options, stop)
     gc.collect()

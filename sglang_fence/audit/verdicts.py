@@ -138,7 +138,7 @@ class CaseVerdict:
 
     case: Case
     by: str
-    """``poison on DEVICE`` or ``happens-before``."""
+    """``poison on NVIDIA H200``, say, or ``happens-before``."""
     claims: list[ClaimVerdict] = field(default_factory=list[ClaimVerdict])
     missed: list[str] = field(default_factory=list[str])
     """Late readers that were planted and not caught. Where there are any, the claims say nothing, and are left out."""

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from sglang_fence.contract import SharedReadEnds
 
 _INTERRUPTED = 130
-_REPEATS = 20
-_REPEATS_IN_VIRTUAL_TIME = 3
 
 
 class CandidateName(StrEnum):
@@ -78,14 +76,13 @@ def audit(  # noqa: PLR0913 - a command line has as many options as its users ne
         raise typer.Exit(run_static(static, json_file))
     if sglang:
         run_sglang = importlib.import_module("sglang_fence.sglang_plugin.audit.command").run_sglang
-        raise typer.Exit(run_sglang(model, repeats or _REPEATS, json_file))
+        raise typer.Exit(run_sglang(model, repeats, json_file))
     cases = select(attention or ["native"], speculative or ["none"], graph or ["full"])
     opened = open_device(device.value)
-    virtual = opened.virtual_seconds() is not None
     options = AuditOptions(
         model=model,
         candidates=_candidates(candidates),
-        repeats=repeats or (_REPEATS_IN_VIRTUAL_TIME if virtual else _REPEATS),
+        repeats=repeats,
         seed=seed,
         costs=costs,
     )
@@ -105,7 +102,6 @@ def audit(  # noqa: PLR0913 - a command line has as many options as its users ne
     if json_file is not None:
         content = {
             "device": opened.name,
-            "repeats": options.repeats,
             "cases": [report.to_json() for report in reports],
             "not_done": [case.to_json() for case in left],
         }

@@ -47,10 +47,10 @@ class ModelOptions:
     """``auto`` (the checkpoint's on CUDA, float32 on the CPU), ``float32`` or ``bfloat16``."""
     sliding_window: int | None = None
     """Gives layers this window, the current token included; None: as the checkpoint says."""
-    sliding_layers: tuple[int, ...] | None = None
-    """Which layers get ``sliding_window``, by index; None: every layer."""
     context_len: int | None = None
     """Shortens the context; None: as the checkpoint says, 4,096 at the most."""
+    sliding_layers: tuple[int, ...] | None = None
+    """Which layers get ``sliding_window``, by index; None: every layer."""
 
 
 _LONGEST_DEFAULT = 4096

@@ -8,6 +8,8 @@ from sglang_fence.contract import ForwardMode, SharedReadEnds
 
 
 class HopefulAttnBackend(NativeAttnBackend):
+    """Gathers in the graph, as its base does, and claims otherwise."""
+
     name = "hopeful"
 
     def shared_read_ends(self, mode: ForwardMode) -> SharedReadEnds:

@@ -6,12 +6,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from sglang_fence.audit.auditing import AuditOptions
-from sglang_fence.audit.cases import Case
 from sglang_fence.audit.matrix import CaseReport, audit_case
 from sglang_fence.audit.verdicts import Status
 from sglang_fence.contract import SharedReadEnds
 
 if TYPE_CHECKING:
+    from sglang_fence.audit.cases import Case
     from sglang_fence.audit.verdicts import CaseVerdict, ClaimVerdict
 
 PRE, IN, POST = SharedReadEnds.PRE_REPLAY, SharedReadEnds.IN_REPLAY, SharedReadEnds.POST_REPLAY

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import pytest
-
 from sglang_fence.attention.base import base_read_ends
 from sglang_fence.attention.deepseek_v4 import DeepSeekV4AttnBackend
 from sglang_fence.attention.hybrid import HybridAttnBackend
@@ -26,6 +24,8 @@ from tests.planted.test_prefill import StoresTheFlag, TranslatesLive
 from tests.planted.test_streams_and_lifetimes import SCHEDULER, DropsInputs, Offloads
 
 if TYPE_CHECKING:
+    import pytest
+
     from sglang_fence.attention.base import AttentionBackend
     from sglang_fence.attention.batch import ForwardBatch
     from sglang_fence.audit.matrix import CaseReport
@@ -36,7 +36,9 @@ if TYPE_CHECKING:
 BOTH = ("full_to_swa", "req_to_token")
 
 
-def _both_call_it_torn(report: CaseReport, mode: str, *buffers: str, scope: str = "phase", role: str = "target") -> None:
+def _both_call_it_torn(
+    report: CaseReport, mode: str, *buffers: str, scope: str = "phase", role: str = "target"
+) -> None:
     assert report.missed == []
     assert report.disagreements == []
     assert report.unsound
