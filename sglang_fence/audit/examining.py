@@ -10,6 +10,7 @@ from sglang_fence.audit.phases import reads_last
 from sglang_fence.audit.poison import Poisoner, other_rows
 from sglang_fence.audit.published import fence_of
 from sglang_fence.audit.state import DeviceState, Outputs, first_difference, results
+from sglang_fence.audit.strikes import Strike
 from sglang_fence.audit.windows import Keeping, Window
 from sglang_fence.contract import ForwardMode, SharedReadEnds
 from sglang_fence.fence.publication import resolve
@@ -170,9 +171,10 @@ class Examiner:
             self._others.get(buffer, other_rows),
             rows,
         )
-        window = Window(self._device, poisoner, target.chosen, ends, whole_step=target.whole_step)
+        strike = Strike(self._device, poisoner, ends)
+        window = Window(strike, target.chosen, whole_step=target.whole_step)
         outputs = self._run(run, window, state)
-        return window.in_time(), first_difference(clean, outputs)
+        return strike.in_time(), first_difference(clean, outputs)
 
     def _run(self, run: Callable[[], StepResult], listener: Keeping, state: DeviceState) -> Outputs:
         """Run the step from its state, and return all that it computed; the device is idle before and after."""
