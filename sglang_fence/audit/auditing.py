@@ -60,8 +60,9 @@ class AuditOptions:
 def engine_options(case: Case, model: str) -> EngineOptions:
     """Return what the case is served with: pages and windows so short that every buffer matters in every step.
 
-    The embedded model gets a sliding window in two of its layers, so that the mapping is read as well: by both kinds of
-    layers of a backend that takes turns at them, and by a block draft, which has the target's first two.
+    The embedded model gets a sliding window in all layers but one, so that the mapping is read as well, and what is read
+    of it matters: to each part of a backend that takes turns at layers, to each layer of a block draft, which has the
+    target's first two, and behind every break of a breakable graph. The other one selects pages where a backend does.
     """
     embedded = model == EMBEDDED
     return EngineOptions(
@@ -69,7 +70,7 @@ def engine_options(case: Case, model: str) -> EngineOptions:
             model,
             context_len=_CONTEXT,
             sliding_window=16 if embedded else None,
-            sliding_layers=(1, 2) if embedded else None,
+            sliding_layers=(0, 1, 3) if embedded else None,
         ),
         attention=case.attention,
         speculative=case.speculative,

@@ -9,6 +9,8 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from sglang_fence.audit.auditing import happens_before, poison, remaining
 from sglang_fence.audit.costs import set_cost
 from sglang_fence.audit.delays import simulated_costs
@@ -142,7 +144,7 @@ def audit_all(
             yield audit_case(case, device, options, stop=stop)
         return
     context = multiprocessing.get_context("spawn")  # CUDA doesn't survive a fork
-    with ProcessPoolExecutor(jobs, context, initializer=_leave_interruptions_to_the_parent) as pool:
+    with ProcessPoolExecutor(jobs, context, initializer=_prepare_process) as pool:
         futures = [pool.submit(audit_case, case, device, options) for case in cases]
         try:
             for future in as_completed(futures):
@@ -153,7 +155,9 @@ def audit_all(
             pool.shutdown(cancel_futures=True)
 
 
-def _leave_interruptions_to_the_parent() -> None:
+def _prepare_process() -> None:
+    """Leave interruptions to the parent; and processors to the other processes."""
+    torch.set_num_threads(1)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
