@@ -60,7 +60,7 @@ class AuditOptions:
 def engine_options(case: Case, model: str) -> EngineOptions:
     """Return what the case is served with: pages and windows so short that every buffer matters in every step.
 
-    The embedded model gets a sliding window in all layers but one, so that the mapping is read as well, and what is read
+    The embedded model gets a sliding window in all layers but one, so that the mapping is read too, and what is read
     of it matters: to each part of a backend that takes turns at layers, to each layer of a block draft, which has the
     target's first two, and behind every break of a breakable graph. The other one selects pages where a backend does.
     """

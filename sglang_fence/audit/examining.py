@@ -2,56 +2,30 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from sglang_fence.audit.phases import reads_last
 from sglang_fence.audit.poison import Poisoner, other_rows
-from sglang_fence.audit.published import fence_of
 from sglang_fence.audit.state import DeviceState, Outputs, first_difference, results
 from sglang_fence.audit.strikes import Strike
+from sglang_fence.audit.targets import Learning, targets_of
 from sglang_fence.audit.windows import Keeping, Window
-from sglang_fence.contract import ForwardMode, SharedReadEnds
-from sglang_fence.fence.publication import resolve
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from sglang_fence.audit.cases import Claim
     from sglang_fence.audit.device import AuditDevice
-    from sglang_fence.audit.phases import Phase, Phases
+    from sglang_fence.audit.phases import Phases
     from sglang_fence.audit.poison import OtherValues
     from sglang_fence.audit.tally import Tally
+    from sglang_fence.audit.targets import Target
+    from sglang_fence.contract import SharedReadEnds
     from sglang_fence.device.buffers import SharedBuffer
     from sglang_fence.engine.engine import Engine
     from sglang_fence.runners.step_result import StepResult
     from sglang_fence.runners.work import ForwardWork
 
 _MOST_ROWS = 64
-
-
-class Learning(Keeping):
-    """A clean run: what phases there are, and what each could have torn."""
-
-    def __init__(self, device: AuditDevice) -> None:
-        super().__init__(device)
-        self.phases: list[Phase] = []
-
-    def after_replay(self, phase: Phase) -> None:
-        """Note it, too."""
-        self.phases.append(phase)
-        super().after_replay(phase)
-
-
-@dataclass(frozen=True, slots=True)
-class Target:
-    """What a run of poison is aimed at."""
-
-    claim: Claim
-    chosen: Callable[[Phase], bool]
-    candidates: Sequence[SharedReadEnds | None]
-    whole_step: bool
 
 
 class Examiner:
@@ -107,7 +81,7 @@ class Examiner:
     def _examine(self, run: Callable[[], StepResult], work: ForwardWork, state: DeviceState) -> None:
         learning = Learning(self._device)
         clean = self._run(run, learning, state)
-        targets = self._targets(learning, work)
+        targets = targets_of(self._engine, self._tally, learning.phases, work)
         if not any(self._wanted(target) for target in targets):
             return
         again = self._run(run, Keeping(self._device), state)
@@ -189,40 +163,6 @@ class Examiner:
         self._device.synchronize()
         return {**listener.kept, **results(result), **state.now()}
 
-    def _targets(self, learning: Learning, work: ForwardWork) -> list[Target]:
-        """Say what of a step can be put to the test, and note what is declared."""
-        tally, engine = self._tally, self._engine
-        fence = fence_of(engine, learning.phases, work.step, work.mode)
-        engine.barrier.discard(engine.worker)
-        targets: list[Target] = []
-        by_claim: dict[Claim, list[Phase]] = {}
-        for phase in learning.phases:
-            by_claim.setdefault(phase.claim, []).append(phase)
-        for claim, phases in by_claim.items():
-            first = phases[0]
-            declared = first.backend.shared_read_ends(claim.mode)
-            # Whether the claim is made at all is the batch's to say for a prefill (R8).
-            claimed = not (claim.mode is ForwardMode.EXTEND and declared is SharedReadEnds.PRE_REPLAY) or all(
-                phase.backend.has_extend_snapshot(phase.batch) for phase in phases
-            )
-            ends = min(resolve(declared, phase.marker).ends for phase in phases)
-            known = tally.see(claim, declared, ends if claimed else SharedReadEnds.UNKNOWN)
-            known.last |= any(reads_last(engine, phase) for phase in phases)
-            available = [one for one in tally.candidates if _available(one, phases)]
-            if not claimed:
-                available = [one for one in available if one is not SharedReadEnds.PRE_REPLAY]
-            known.available.update(available)
-            targets.append(
-                Target(claim, partial(_is_claims, claim), (None, *available), whole_step=False),
-            )
-        known = tally.see(fence.claim, fence.published, fence.ends)
-        known.last = True
-        if fence.phase is not None and fence.ends in tally.candidates:
-            known.available.add(fence.ends)
-            chosen = partial(_is_number, fence.phase.number)
-            targets.append(Target(fence.claim, chosen, (fence.ends,), whole_step=True))
-        return targets
-
     def _rows_of(self, buffer: str, work: ForwardWork) -> Sequence[int]:
         """Rows worth trying one by one: those of the step and padding's, or all where there are few."""
         rows = self._device.readers[buffer].buffer.rows
@@ -232,18 +172,6 @@ class Examiner:
         if rows == memory.kv.buffer.rows:
             return (0, *work.pages)[:_MOST_ROWS]
         return range(min(rows, _MOST_ROWS))
-
-
-def _is_claims(claim: Claim, phase: Phase) -> bool:
-    return phase.claim == claim
-
-
-def _is_number(number: int, phase: Phase) -> bool:
-    return phase.number == number
-
-
-def _available(ends: SharedReadEnds, phases: Sequence[Phase]) -> bool:
-    return ends is not SharedReadEnds.IN_REPLAY or all(phase.marker is not None for phase in phases)
 
 
 class Examined:

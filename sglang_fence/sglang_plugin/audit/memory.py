@@ -42,9 +42,8 @@ def stores(pool: Any, prefix: str = "") -> Outputs:  # noqa: ANN401 - a KV pool 
     """Return the tensors of a KV pool, and of those that it is made of."""
     found: Outputs = {}
     for name in _BUFFERS:
-        for layer, tensor in enumerate(getattr(pool, name, None) or ()):
-            if isinstance(tensor, torch.Tensor):
-                found[f"{prefix}layer {layer} {name}"] = tensor
+        layers: list[torch.Tensor] = getattr(pool, name, None) or []
+        found |= {f"{prefix}layer {layer} {name}": tensor for layer, tensor in enumerate(layers)}
     for name in _POOLS:
         inner = getattr(pool, name, None)
         if inner is not None:
