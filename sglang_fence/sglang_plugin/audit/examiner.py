@@ -89,7 +89,8 @@ class SGLangExaminer:
             (ends, buffer)
             for ends in (None, *CANDIDATES)
             for buffer in self._tally.buffers
-            if (ends is None or ends in self._tally.known[claim].available) and self._tally.wants(claim, ends, buffer)
+            if (ends is None or ends in self._tally.known[claim].available)
+            and self._tally.wants(claim, ends, buffer, batch.batch_size)
         ]
         if not wanted:
             return
@@ -123,6 +124,7 @@ class SGLangExaminer:
             count.missed += in_time is False
             return
         count.runs += 1
+        count.lines.add(batch.batch_size)
         if difference is None:
             return
         count.diverged += 1
