@@ -35,6 +35,7 @@ app = typer.Typer(
 )
 app.command("run")(run_command.run)
 app.command("check")(check_command.check)
+app.command("audit")(audit_command.audit)
 app.command("declarations")(declarations_command.show)
 app.command("audit")(audit_command.audit)
 app.command("top")(top_command.top)

@@ -46,9 +46,11 @@ class ModelOptions:
     dtype: str = "auto"
     """``auto`` (the checkpoint's on CUDA, float32 on the CPU), ``float32`` or ``bfloat16``."""
     sliding_window: int | None = None
-    """Gives every layer this window, the current token included; None: as the checkpoint says."""
+    """Gives layers this window, the current token included; None: as the checkpoint says."""
     context_len: int | None = None
     """Shortens the context; None: as the checkpoint says, 4,096 at the most."""
+    sliding_layers: tuple[int, ...] | None = None
+    """Which layers get ``sliding_window``, by index; None: every layer."""
 
 
 _LONGEST_DEFAULT = 4096
@@ -108,7 +110,7 @@ def load_model(options: ModelOptions, device: torch.device) -> ServedModel:
         name=options.model,
         causal_lm=causal_lm,
         tokenizer=tokenizer,
-        windows=_windows(config, options.sliding_window),
+        windows=_windows(config, options.sliding_window, options.sliding_layers),
         context_len=_context_len(config, options),
         eos_ids=_eos_ids(causal_lm),
     )
@@ -193,13 +195,17 @@ def _dtype(asked: str, device: torch.device, own: torch.dtype) -> torch.dtype:
     return {"float32": torch.float32, "bfloat16": torch.bfloat16}[asked]
 
 
-def _windows(config: Any, asked: int | None) -> tuple[int | None, ...]:  # noqa: ANN401 - Transformers' config
+def _windows(
+    config: Any,  # noqa: ANN401 - Transformers' config
+    asked: int | None,
+    which: tuple[int, ...] | None,
+) -> tuple[int | None, ...]:
     layers = int(config.num_hidden_layers)
     if asked is not None:
         if asked < 1:
             msg = f"--sliding-window {asked}: a window holds at least the current token; give 1 or more"
             raise ConfigError(msg)
-        return (asked,) * layers
+        return tuple(asked if which is None or layer in which else None for layer in range(layers))
     window = getattr(config, "sliding_window", None)
     if window is None or getattr(config, "use_sliding_window", True) is False:
         return (None,) * layers

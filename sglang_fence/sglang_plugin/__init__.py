@@ -13,6 +13,8 @@ __all__ = ["register"]
 
 def register() -> None:
     """Register every hook that this version of SGLang can take. Called in each of SGLang's processes; never raises."""
-    from sglang_fence.sglang_plugin.install import install  # noqa: PLC0415 - the entry point itself must cost nothing
+    from sglang_fence.sglang_plugin.audit.hooks import install_audit  # noqa: PLC0415 - the entry point itself must cost nothing
+    from sglang_fence.sglang_plugin.install import install  # noqa: PLC0415 - as above
 
-    install()
+    if not install_audit():  # an engine that is audited has nothing to observe
+        install()

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
-    from sglang_fence.device.simulated.timeline import Lane
+    from sglang_fence.device.simulated.timeline import Lane, Record
 
 HazardKind = Literal["RAW", "WAR", "WAW"]
 
-Touch = tuple[int, "Sequence[int]"]
+Touch = tuple[int, Sequence[int]]
 """A buffer's id, and rows of it. The rows must not change afterwards."""
 
 
@@ -57,3 +58,13 @@ class Op:
         """What reports call it: ``name``, ``name#2``, ``graph[3]/name``."""
         suffix = f"#{self.ordinal}" if self.ordinal else ""
         return f"{self.prefix}{self.name}{suffix}"
+
+    def comes_before(self, record: Record) -> bool:
+        """Whether this op is done, in every interleaving, once ``record`` is reached."""
+        if record.lane is self.lane:
+            return self.seq <= record.seq
+        return self.seq <= record.clock.get(self.lane.id, 0)
+
+
+Watcher = Callable[[Op, Sequence[Touch], Sequence[Touch]], None]
+"""Hears of an op, what it reads and what it writes."""

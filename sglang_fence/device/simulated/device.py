@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from sglang_fence.device import protocol
     from sglang_fence.device.buffers import SharedBuffer
-    from sglang_fence.device.simulated.accesses import Hazard
+    from sglang_fence.device.simulated.accesses import Hazard, Op, Touch
     from sglang_fence.device.simulated.graphs import DeclaredRows
     from sglang_fence.device.simulated.ordering import Ordering
     from sglang_fence.observe.timing import TimedEvent
@@ -91,6 +91,17 @@ class SimulatedDevice:
         """How many hazards there were so far, stored or not."""
         self._core.begin()
         return 0 if self._core.checker is None else self._core.checker.count
+
+    def watch(self, watcher: Callable[[Op, Sequence[Touch], Sequence[Touch]], None] | None) -> None:
+        """Let ``watcher`` hear of each op from here on, with the rows that it reads and writes; None: nobody.
+
+        Raises:
+            ValueError: a device that doesn't check hazards.
+        """
+        if self._core.checker is None:
+            msg = "accesses are looked at with check_hazards=True alone"
+            raise ValueError(msg)
+        self._core.checker.watcher = watcher
 
     def Event(self, *, enable_timing: bool = False, external: bool = False) -> SimulatedEvent:  # noqa: N802 - protocol's
         """Make an event.

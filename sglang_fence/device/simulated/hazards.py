@@ -14,11 +14,11 @@ from bisect import bisect_right
 from collections import deque
 from typing import TYPE_CHECKING
 
-from sglang_fence.device.simulated.accesses import Hazard, HazardKind, Op, Touch
+from sglang_fence.device.simulated.accesses import Hazard, HazardKind, Op, Touch, Watcher
 from sglang_fence.device.simulated.ordering import JoinLog, Ordering
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from sglang_fence.device.simulated.timeline import Timeline
 
@@ -76,6 +76,8 @@ class HazardChecker:
         self._freed: deque[int] = deque()
         self._ops: deque[Op] = deque(maxlen=_REMEMBERED_OPS)
         self._found: list[tuple[int, int, Hazard]] = []
+        self.watcher: Watcher | None = None
+        """Hears of each op with its accesses, as it is enqueued."""
         self.count = 0
         """How many hazards there were, stored or not."""
 
@@ -104,9 +106,11 @@ class HazardChecker:
         buffer = self._buffers.get(buffer_id)
         return None if buffer is None else buffer.name
 
-    def enqueue(self, op: Op, reads: Iterable[Touch], writes: Iterable[Touch]) -> None:
+    def enqueue(self, op: Op, reads: Sequence[Touch], writes: Sequence[Touch]) -> None:
         """Compare an op, just enqueued on its lane, with what is outstanding; then keep its own accesses."""
         self._ops.append(op)
+        if self.watcher is not None:
+            self.watcher(op, reads, writes)
         pairs: _Pairs = {}
         for buffer_id, rows in reads:
             buffer = self._buffers.get(buffer_id)

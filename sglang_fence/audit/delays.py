@@ -1,0 +1,73 @@
+"""How long a window is held open: on CUDA kernels that spin, on the simulated device a cost by name."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+
+from sglang_fence.device.simulated.costs import CostTable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from sglang_fence.device.protocol import DeviceModule
+
+WIDE_US = 300.0
+"""Behind the event of a candidate: in this time the other stream has overwritten the buffer."""
+
+NARROW_US = 40.0
+"""Before each kernel that reads a buffer on trial: enough for one on a side stream to come after the overwriting."""
+
+HOLD_US = 3000.0
+"""Before a replay whose marker is awaited: the host has enqueued the wait before the marker is reached."""
+
+_TRIAL_CYCLES = 2_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Delays:
+    """Bodies of kernels that take their time."""
+
+    wide: Callable[[], object]
+    narrow: Callable[[], object]
+    hold: Callable[[], object]
+
+
+def simulated_costs() -> CostTable:
+    """Return the built-in costs, and those of the audit's own kernels; a late reader and what is kept cost nothing."""
+    free = {f"audit_{name}": 0.0 for name in ("late_reader", "keep", "prepare", "restore", "hold")}
+    return CostTable(kernels={**free, "audit_delay": WIDE_US, "audit_poison": 1.0})
+
+
+def simulated_delays() -> Delays:
+    """Return delays for a device with :func:`simulated_costs`: their length is the table's."""
+
+    def nothing() -> None:
+        """Take time alone."""
+
+    return Delays(nothing, nothing, nothing)
+
+
+def cuda_delays(device: DeviceModule) -> Delays:
+    """Measure how fast the device's clock is, and return kernels that spin for it."""
+    start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    torch.cuda._sleep(_TRIAL_CYCLES)  # noqa: SLF001 - nothing public keeps a stream busy without memory
+    device.synchronize()
+    start.record()
+    torch.cuda._sleep(_TRIAL_CYCLES)  # noqa: SLF001 - as above
+    end.record()
+    device.synchronize()
+    cycles_per_us = _TRIAL_CYCLES / (1e3 * start.elapsed_time(end))
+
+    def spin(us: float) -> Callable[[], None]:
+        cycles = round(us * cycles_per_us)
+        return lambda: torch.cuda._sleep(cycles)  # noqa: SLF001 - as above
+
+    return Delays(spin(WIDE_US), spin(NARROW_US), spin(HOLD_US))
+
+
+def delays_for(device: DeviceModule) -> Delays:
+    """Return delays for either device."""
+    return simulated_delays() if device.virtual_seconds() is not None else cuda_delays(device)
