@@ -42,6 +42,8 @@ bench: $(STAMP) ## Measure what the fence and its observer cost
 
 generate: $(STAMP) ## Make anew what is made from the code: the page of metrics, dashboards, Kubernetes' copies
 	$(BIN)/sglang-fence docs metrics > docs/metrics.md
+	$(BIN)/sglang-fence docs benchmarks > docs/benchmarks.md
+	$(BIN)/sglang-fence docs benchmarks-plot > docs/benchmarks/fence.svg
 	$(BIN)/python -m dashboards.source
 	$(BIN)/python -m dashboards.cases
 	$(BIN)/python deploy/kubernetes/generate.py
@@ -52,6 +54,7 @@ lint: $(STAMP) ## Check style, format, types and the layering
 	$(BIN)/mypy
 	$(BIN)/pyright
 	$(BIN)/lint-imports
+	$(BIN)/sglang-fence audit --static sglang_fence
 
 format: $(STAMP) ## Put files into the house's format
 	$(BIN)/ruff check --fix
