@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import torch
-
+from sglang_fence.device.cuda_spinning import cuda_spinner
 from sglang_fence.device.simulated.costs import CostTable
 
 if TYPE_CHECKING:
@@ -22,8 +21,6 @@ NARROW_US = 40.0
 
 HOLD_US = 3000.0
 """Before a replay whose marker is awaited: the host has enqueued the wait before the marker is reached."""
-
-_TRIAL_CYCLES = 2_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,20 +48,8 @@ def simulated_delays() -> Delays:
 
 
 def cuda_delays(device: DeviceModule) -> Delays:
-    """Measure how fast the device's clock is, and return kernels that spin for it."""
-    start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-    torch.cuda._sleep(_TRIAL_CYCLES)  # noqa: SLF001 - nothing public keeps a stream busy without memory
-    device.synchronize()
-    start.record()
-    torch.cuda._sleep(_TRIAL_CYCLES)  # noqa: SLF001 - as above
-    end.record()
-    device.synchronize()
-    cycles_per_us = _TRIAL_CYCLES / (1e3 * start.elapsed_time(end))
-
-    def spin(us: float) -> Callable[[], None]:
-        cycles = round(us * cycles_per_us)
-        return lambda: torch.cuda._sleep(cycles)  # noqa: SLF001 - as above
-
+    """Return kernels that spin."""
+    spin = cuda_spinner(device)
     return Delays(spin(WIDE_US), spin(NARROW_US), spin(HOLD_US))
 
 

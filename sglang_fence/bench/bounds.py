@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from sglang_fence.bench.overlap import StepShape
-    from sglang_fence.bench.spinning import Spinner
+    from sglang_fence.device.cuda_spinning import Spinner
     from sglang_fence.device.protocol import DeviceModule, Stream
 
 _HEAD_START_US = 2_000.0

@@ -15,13 +15,14 @@ from sglang_fence.bench.bounds import measure_parts
 from sglang_fence.bench.fence_result import AGAIN, BASELINE, Cell, FenceResult
 from sglang_fence.bench.machine import describe
 from sglang_fence.bench.overlap import OverlapLoop, StepShape
-from sglang_fence.bench.spinning import cuda_spinner, simulated
+from sglang_fence.bench.spinning import simulated
 from sglang_fence.contract import SharedReadEnds
+from sglang_fence.device.cuda_spinning import cuda_spinner
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from sglang_fence.bench.spinning import Spinner
+    from sglang_fence.device.cuda_spinning import Spinner
     from sglang_fence.device.protocol import DeviceModule, Stream
 
 READS_US, AFTER_US = 10.0, 10.0

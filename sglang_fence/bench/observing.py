@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 from sglang_fence.bench.blocks import in_turns
 from sglang_fence.bench.overlap import OverlapLoop, StepShape
-from sglang_fence.bench.spinning import cuda_spinner, simulated
+from sglang_fence.bench.spinning import simulated
+from sglang_fence.device.cuda_spinning import cuda_spinner
 from sglang_fence.observe.exporting import ExportContext, make_exporter
 from sglang_fence.observe.flight.ring import FlightRing
 from sglang_fence.observe.sampling import Sampling
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import Any
 
-    from sglang_fence.bench.spinning import Spinner
+    from sglang_fence.device.cuda_spinning import Spinner
     from sglang_fence.device.protocol import DeviceModule
     from sglang_fence.observe.observer import Observer
 

@@ -24,7 +24,7 @@ from sglang_fence.observe.record import Phase
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from sglang_fence.bench.spinning import Spinner
+    from sglang_fence.device.cuda_spinning import Spinner
     from sglang_fence.device.protocol import DeviceModule, Event, Stream
     from sglang_fence.observe.flight.ring import FlightRing
     from sglang_fence.observe.observer import Observer

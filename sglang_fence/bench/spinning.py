@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from time import perf_counter_ns
 from typing import TYPE_CHECKING
-
-import torch
 
 from sglang_fence.device.simulated.costs import CostTable
 from sglang_fence.device.simulated.device import SimulatedDevice
 
 if TYPE_CHECKING:
-    from sglang_fence.bench.overlap import StepShape
-    from sglang_fence.device.protocol import DeviceModule
+    from collections.abc import Callable
 
-Spinner = Callable[[float], Callable[[], None]]
-"""From µs to a kernel's body that takes so long."""
+    from sglang_fence.bench.overlap import StepShape
+    from sglang_fence.device.cuda_spinning import Spinner
+    from sglang_fence.device.protocol import DeviceModule
 
 HOST_WORK = "bench_prepare"
 """The host call that stands for the scheduler's own work."""
-
-_TRIAL_CYCLES = 2_000_000
-_WARM_UP_CYCLES = 50_000_000
 
 
 def simulated(shape: StepShape) -> tuple[SimulatedDevice, Spinner]:
@@ -51,22 +45,3 @@ def host_work(device: DeviceModule, us: float) -> Callable[[], None]:
             pass
 
     return spin
-
-
-def cuda_spinner(device: DeviceModule) -> Spinner:
-    """Measure how fast the device's clock is, and return what makes kernels for it."""
-    start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-    # The first is long, so that the clock has risen to what it is under load.
-    torch.cuda._sleep(_WARM_UP_CYCLES)  # noqa: SLF001 - nothing public keeps a stream busy without memory
-    device.synchronize()
-    start.record()
-    torch.cuda._sleep(_TRIAL_CYCLES)  # noqa: SLF001 - as above
-    end.record()
-    device.synchronize()
-    cycles_per_us = _TRIAL_CYCLES / (1e3 * start.elapsed_time(end))
-
-    def spinner(us: float) -> Callable[[], None]:
-        cycles = round(us * cycles_per_us)
-        return lambda: torch.cuda._sleep(cycles)  # noqa: SLF001 - as above
-
-    return spinner

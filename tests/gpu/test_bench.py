@@ -9,8 +9,8 @@ import pytest
 from sglang_fence.bench import fencing, runtime
 from sglang_fence.bench.overlap import OverlapLoop, StepShape
 from sglang_fence.bench.random_model import ModelSize
-from sglang_fence.bench.spinning import cuda_spinner
 from sglang_fence.contract import SharedReadEnds
+from sglang_fence.device.cuda_spinning import cuda_spinner
 from sglang_fence.observe.summary import Summary
 
 if TYPE_CHECKING:

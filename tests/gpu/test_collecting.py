@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from sglang_fence.bench.overlap import OverlapLoop, StepShape
-from sglang_fence.bench.spinning import cuda_spinner
 from sglang_fence.catalogue.schema import Track
+from sglang_fence.device.cuda_spinning import cuda_spinner
 from sglang_fence.engine.engine import Engine
 from sglang_fence.engine.options import EngineOptions
 from sglang_fence.engine.requests import Request, SamplingParams

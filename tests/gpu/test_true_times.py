@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from sglang_fence.bench.overlap import OverlapLoop, StepShape
-from sglang_fence.bench.spinning import cuda_spinner
 from sglang_fence.contract import FallbackReason, FenceKind, ForwardMode, SharedReadEnds
+from sglang_fence.device.cuda_spinning import cuda_spinner
 from sglang_fence.engine.observation import make_probe
 from sglang_fence.observe.observer import Observer
 from sglang_fence.observe.sampling import Sampling
