@@ -16,7 +16,7 @@ from sglang_fence.audit.cases import CANDIDATES, select
 from sglang_fence.audit.interruption import Interruption
 from sglang_fence.audit.matrix import audit_all
 from sglang_fence.cli.audit_table import print_report, print_summary
-from sglang_fence.cli.files import check_writable, write
+from sglang_fence.cli.files import check_apart, check_writable, write
 from sglang_fence.cli.progress import auditing
 from sglang_fence.cli.run_command import DeviceName
 from sglang_fence.device import open_device
@@ -52,7 +52,7 @@ def audit(  # noqa: PLR0913 - a command line has as many options as its users ne
         list[CandidateName] | None, typer.Option(help="End to try, all if left out; may be repeated.")
     ] = None,
     repeats: Annotated[
-        int | None, typer.Option(min=1, help="Runs with fresh data for each end and buffer: 20; in virtual time 3.")
+        int | None, typer.Option(min=1, help="Runs with fresh data for each end and buffer: at least, more where there are more batch sizes; 20, in virtual time 3.")
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Of the audit's own requests.")] = 0,
     jobs: Annotated[int, typer.Option(min=1, help="Cases to audit at once, each in a process of its own.")] = 1,
@@ -70,6 +70,7 @@ def audit(  # noqa: PLR0913 - a command line has as many options as its users ne
     Exit status: 0, 1 if a declared end is unsound or a planted late reader was missed, 2 for a mistake in what was
     given, 130 if it was interrupted.
     """
+    check_apart({"--json": json_file}, [] if static is None else [Path(static)])
     check_writable(json_file)
     if static is not None:
         run_static = importlib.import_module("sglang_fence.cli.audit_static").run_static

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from sglang_fence.cli.files import check_writable, write
+from sglang_fence.cli.files import check_apart, check_writable, write
 from sglang_fence.observe.flight.comparing import compare
 from sglang_fence.observe.flight.explaining import stand
 from sglang_fence.observe.flight.form import read
@@ -24,6 +24,7 @@ def explain(
 
     See docs/flight-recorder.md.
     """
+    check_apart({"--json": json_file}, dumps)
     check_writable(json_file)
     comparison = compare([stand(read(path), str(path)) for path in dumps])
     if json_file is not None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from sglang_fence.errors import ConfigError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
     from pathlib import Path
 
 
@@ -26,6 +27,38 @@ def check_writable(*paths: Path | None) -> None:
                 path.unlink()
         except OSError as error:
             raise _refused(path, error) from error
+
+
+def check_apart(files: Mapping[str, Path | None], inputs: Iterable[Path] = ()) -> None:
+    """Refuse options that name one file, or a file that is read: writing one would destroy the other.
+
+    Args:
+        files: what is written, by option.
+        inputs: what is read. Whatever lies in a folder that is read is read.
+
+    Raises:
+        ConfigError: naming the options, or the file.
+    """
+    seen: list[tuple[str, Path]] = []
+    for option, path in files.items():
+        if path is None:
+            continue
+        for other, earlier in seen:
+            if _same(path, earlier):
+                msg = f"{other} and {option} both name {path}: give each a file of its own"
+                raise ConfigError(msg)
+        seen.append((option, path))
+        for source in inputs:
+            inside = source.is_dir() and path.exists() and source.resolve() in path.resolve().parents
+            if inside or _same(path, source):
+                msg = f"{option} {path}: it is read, and would be overwritten; name another file"
+                raise ConfigError(msg)
+
+
+def _same(one: Path, other: Path) -> bool:
+    if one.resolve() == other.resolve():
+        return True
+    return one.exists() and other.exists() and one.samefile(other)
 
 
 def write(path: Path, content: str) -> None:

@@ -12,7 +12,7 @@ from rich.console import Console
 from sglang_fence.analyze.report import analyse
 from sglang_fence.analyze.serialising import to_json
 from sglang_fence.analyze.strip import strip
-from sglang_fence.cli.files import check_writable, write
+from sglang_fence.cli.files import check_apart, check_writable, write
 from sglang_fence.cli.nsys_table import step_table, summary_table
 
 
@@ -29,6 +29,7 @@ def nsys(
 
     Take it with nsys profile --trace=cuda,nvtx --cuda-graph-trace=node. See docs/nsight.md.
     """
+    check_apart({"--json": json_file, "--strip": strip_file}, [capture])
     check_writable(json_file)
     report = analyse(capture)
     if strip_file is not None:

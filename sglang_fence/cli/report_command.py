@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from sglang_fence.cli.files import check_writable, write
+from sglang_fence.cli.files import check_apart, check_writable, write
 from sglang_fence.errors import ConfigError
 
 
@@ -33,10 +33,13 @@ def report(
     if step is not None and timeline_svg is None:
         msg = f"--step {step}: only --timeline-svg draws one step; add it, or leave --step out"
         raise ConfigError(msg)
+    sources = [run] if against is None else [run, against]
+    for source in sources:
+        if source.is_dir():
+            msg = f"{source} is a folder: name a record (run --record FILE), a capture, or what nsys --json wrote"
+            raise ConfigError(msg)
     target = timeline_svg or out or run.with_suffix(".html")
-    if target.resolve() in {run.resolve(), *(() if against is None else (against.resolve(),))}:
-        msg = f"{target} is what the page would be made of: name another file with --out"
-        raise ConfigError(msg)
+    check_apart({"--out" if timeline_svg is None else "--timeline-svg": target}, sources)
     check_writable(target)
     facts = read_facts(run)
     if timeline_svg is not None:

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from sglang_fence.cli.files import check_writable, write
+from sglang_fence.cli.files import check_apart, check_writable, write
 from sglang_fence.cli.observing import ObserveOptions, observing
 from sglang_fence.cli.progress import serving
 from sglang_fence.cli.run_report import Outcome, print_report
@@ -146,7 +146,7 @@ def run(  # noqa: PLR0913 - a command line has as many options as its users need
     defaults = _sampling(max_new_tokens, temperature, top_p, seed, stop or [])
     check_writable(output, json_file, record)
     files = {"--prompts": prompts, "--output": output, "--json": json_file, "--costs": costs, "--perfetto": perfetto}
-    _check_apart(files | {"--record": record})
+    check_apart(files | {"--record": record})
     observe_options = ObserveOptions(
         observe=observe,
         timing_every=timing_every,
@@ -234,18 +234,6 @@ def _lines(path: Path | None, count: int | None, seed: int, defaults: SamplingPa
     if path is None:
         return built_in(count or BUILT_IN_REQUESTS, seed)
     return take(read_prompts(path, defaults), count)
-
-
-def _check_apart(files: dict[str, Path | None]) -> None:
-    """Refuse two options that name one file: one would destroy the other's."""
-    seen: dict[Path, str] = {}
-    for option, path in files.items():
-        if path is None:
-            continue
-        other = seen.setdefault(path.resolve(), option)
-        if other != option:
-            msg = f"{other} and {option} both name {path}: give each a file of its own"
-            raise ConfigError(msg)
 
 
 def _write_lines(path: Path | None, requests: list[Request]) -> None:

@@ -252,7 +252,9 @@ class Engine:
 
     def _pools(self, *, prefix_cache: bool) -> tuple[ReqToTokenPool, PagedKV]:
         options, context = self.options, self.model.context_len + self._reserved
-        wanted = options.kv_tokens if options.kv_tokens is not None else options.max_running * context
+        # By default each request may have pages of its own for all of its context.
+        each = -(-context // options.page_size) * options.page_size
+        wanted = options.kv_tokens if options.kv_tokens is not None else options.max_running * each
         pages = wanted // options.page_size
         if pages < 1:
             msg = f"--kv-tokens {wanted}: not even one page of {options.page_size} tokens"
