@@ -52,7 +52,11 @@ def audit(  # noqa: PLR0913 - a command line has as many options as its users ne
         list[CandidateName] | None, typer.Option(help="End to try, all if left out; may be repeated.")
     ] = None,
     repeats: Annotated[
-        int | None, typer.Option(min=1, help="Runs with fresh data for each end and buffer: at least, more where there are more batch sizes; 20, in virtual time 3.")
+        int | None,
+        typer.Option(
+            min=1,
+            help="Fewest runs with fresh data for each end and buffer: 20; in virtual time 3.",
+        ),
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Of the audit's own requests.")] = 0,
     jobs: Annotated[int, typer.Option(min=1, help="Cases to audit at once, each in a process of its own.")] = 1,

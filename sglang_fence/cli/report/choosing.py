@@ -33,20 +33,14 @@ def chosen(candidates: Sequence[StepRow]) -> list[Chosen]:
         found.append(Chosen("A typical step", why, usual))
     best = _most(fine, lambda step: step.slack)
     if best is not None:
-        found.append(
-            Chosen("The best step", "Of those that can be drawn, none gave more slack.", best)
-        )
+        found.append(Chosen("The best step", "Of those that can be drawn, none gave more slack.", best))
     worst = _most(coarse, lambda step: step.lost)
     if worst is not None:
         found.append(Chosen("The worst step", "Of those that can be drawn, behind none was more lost.", worst))
     else:
         worst = _most(candidates, lambda step: step.wait)
         if worst is not None:
-            found.append(
-                Chosen(
-                    "The worst step", "Of those that can be drawn, none stalled longer.", worst
-                )
-            )
+            found.append(Chosen("The worst step", "Of those that can be drawn, none stalled longer.", worst))
     kept: dict[int, Chosen] = {}
     for one in found:
         before = kept.get(one.step.index)
