@@ -114,17 +114,8 @@ class Examiner:
         count = self._tally.count(target.claim, ends, buffer)
         try_rows = partial(self._strike, run, target, ends, buffer, (clean, state))
         in_time, difference = try_rows(None)
-        if not in_time:
-            count.blank += in_time is None
-            count.missed += in_time is False
-            return
-        count.runs += 1
-        count.lines.add(work.lines)
-        if difference is None:
-            return
-        count.diverged += 1
-        count.first = count.first or difference
-        if ends is not None and not count.rows:
+        diverged = count.add(work.lines, difference, in_time=in_time)
+        if diverged and ends is not None and not count.rows:
             rows = self._rows_of(buffer, work)
             count.rows.update(row for row in rows if not self._stop() and try_rows((row,))[1] is not None)
 

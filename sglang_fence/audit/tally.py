@@ -36,6 +36,26 @@ class Count:
     """Batch sizes of the runs: each has a graph, and a marker, of its own."""
     first: str = ""
 
+    def add(self, lines: int, difference: str | None, *, in_time: bool | None) -> bool:
+        """Count a run in; return whether it diverged.
+
+        Args:
+            lines: requests of its step.
+            difference: the first between it and the clean run; None: there is none.
+            in_time: whether its late reader saw the overwriting; None: the other values would have been the true ones.
+        """
+        if not in_time:
+            self.blank += in_time is None
+            self.missed += in_time is False
+            return False
+        self.runs += 1
+        self.lines.add(lines)
+        if difference is None:
+            return False
+        self.diverged += 1
+        self.first = self.first or difference
+        return True
+
 
 @dataclass(slots=True)
 class Known:

@@ -54,8 +54,7 @@ class Choosing(Ranging):
         self._plan(step)
         times, sampling = self._times, self.sampling
         traced = self._tracer.choose() if sampling.traces else None
-        every = sampling.timing_every
-        in_turn = times is not None and every > 0 and step % every == 0
+        in_turn = times is not None and self._sampler.times(step)
         if traced is None and not in_turn and not self._full_next and not self._wants_end_before(step + 1):
             self.timing = False
             return self._light[step % self._lights]
@@ -68,7 +67,7 @@ class Choosing(Ranging):
         self._newest = step
         record.timed = in_turn
         if times is not None:
-            record.weight = every if in_turn else 0
+            record.weight = sampling.timing_every if in_turn else 0
             record.wants_start = traced is not None or (in_turn and self._sampler.starts(step))
             if record.wants_start:
                 self._reader.renew_clock()

@@ -230,7 +230,7 @@ class StepProbe(Choosing, Recording):
         observers = self.observers
         for hook in observers.barrier_applied:
             hook(record)
-        if not self.timing:  # over; _end() does the same, a call further down
+        if not self.timing:  # over; as _end() has it, but without a guard around each observer
             told: Callable[[StepRecord], None] | None = None
             try:
                 for told in observers.finishing:

@@ -18,8 +18,6 @@ from sglang_fence.observe.record import StepRecord
 from sglang_fence.observe.timing import METADATA, QUICK, StepTimers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from sglang_fence.observe.device_times import DeviceTimes
     from sglang_fence.observe.flight.progress import Progress
     from sglang_fence.observe.ledger import Health
@@ -257,13 +255,8 @@ class Reader:
 
     def finish(self, record: StepRecord) -> None:
         """Tell the observers that a step is over, and keep its record until no gap begins with it."""
-        observers = self._observers
-        hook: Callable[[StepRecord], None] | None = None
-        try:
-            for hook in observers.finishing:
-                hook(record)
-        except Exception as error:  # noqa: BLE001 - an observer must never end a step; it is counted and logged
-            observers.go_on_finishing(hook, record, error)
+        for hook in self._observers.step_finished:
+            hook(record)
         record.finished = True
         if record.marks is not None:
             self._tracer.give_back(record)

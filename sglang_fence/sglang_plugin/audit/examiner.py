@@ -119,17 +119,8 @@ class SGLangExaminer:
     ) -> None:
         count = self._tally.count(claim, ends, buffer)
         in_time, difference = poisoned(ends, buffer, None)
-        if not in_time:
-            count.blank += in_time is None
-            count.missed += in_time is False
-            return
-        count.runs += 1
-        count.lines.add(batch.batch_size)
-        if difference is None:
-            return
-        count.diverged += 1
-        count.first = count.first or difference
-        if ends is not None and buffer == "req_to_token" and not count.rows:
+        diverged = count.add(batch.batch_size, difference, in_time=in_time)
+        if diverged and ends is not None and buffer == "req_to_token" and not count.rows:
             rows: list[int] = sorted({0, *batch.req_pool_indices.tolist()})
             count.rows.update(row for row in rows if poisoned(ends, buffer, (row,))[1] is not None)
 
