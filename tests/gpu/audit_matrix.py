@@ -41,6 +41,7 @@ def main(out: Path, which: str, repeats: int, jobs: int, part: str) -> int:
     cases = every[int(number) - 1 :: int(parts)]
     options = AuditOptions(repeats=repeats, costs=which == "few")
     begun = time.perf_counter()
+    device = torch.cuda.get_device_name()
     failed, content = 0, []
     for report in audit_all(cases, "cuda", options, jobs=jobs):
         wrong = [*report.missed, *report.disagreements, *(["UNSOUND"] if report.unsound else [])]
@@ -52,8 +53,8 @@ def main(out: Path, which: str, repeats: int, jobs: int, part: str) -> int:
             for claim in report.poisoned.claims:
                 print(f"          {sentence(claim, report.poisoned.by)}", flush=True)
         content.append(report.to_json())
-    device = torch.cuda.get_device_name()
-    out.write_text(json.dumps({"device": device, "repeats": repeats, "cases": content}, indent=1) + "\n")
+        # After each, so that a run that is cut short has told what it found.
+        out.write_text(json.dumps({"device": device, "repeats": repeats, "cases": content}, indent=1) + "\n")
     print(f"{len(content)} cases on {device}, {repeats} repeats: {failed} wrong")
     return 1 if failed else 0
 
