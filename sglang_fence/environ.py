@@ -1,6 +1,6 @@
 """The switches: every environment variable that the runtime reads, typed, in one table.
 
-They keep SGLang's names, so that one environment serves both.
+Those that SGLang has keep SGLang's names, so that one environment serves both.
 """
 
 from __future__ import annotations
@@ -59,8 +59,13 @@ ENABLE_PREFILL_WAR_READ_DONE = Switch(
     default=True,
     about="Lets prefill publish its read end where its backend snapshots all it reads (R8).",
 )
+FENCE_NATIVE = Switch(
+    "SGLANG_FENCE_NATIVE",
+    default=True,
+    about="Off: the parts compiled from C are left alone, and Python code does what they do.",
+)
 
-SWITCHES = (ENABLE_WAR_BARRIER, FORCE_COARSE_WAR_BARRIER, ENABLE_PREFILL_WAR_READ_DONE)
+SWITCHES = (ENABLE_WAR_BARRIER, FORCE_COARSE_WAR_BARRIER, ENABLE_PREFILL_WAR_READ_DONE, FENCE_NATIVE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +75,7 @@ class Switches:
     enable_war_barrier: bool = ENABLE_WAR_BARRIER.default
     force_coarse_war_barrier: bool = FORCE_COARSE_WAR_BARRIER.default
     enable_prefill_war_read_done: bool = ENABLE_PREFILL_WAR_READ_DONE.default
+    fence_native: bool = FENCE_NATIVE.default
 
     @classmethod
     def from_environ(cls, environ: Mapping[str, str] | None = None) -> Switches:
@@ -83,4 +89,5 @@ class Switches:
             enable_war_barrier=ENABLE_WAR_BARRIER.read(source),
             force_coarse_war_barrier=FORCE_COARSE_WAR_BARRIER.read(source),
             enable_prefill_war_read_done=ENABLE_PREFILL_WAR_READ_DONE.read(source),
+            fence_native=FENCE_NATIVE.read(source),
         )

@@ -53,6 +53,7 @@ def test_names_and_defaults_are_those_of_the_design() -> None:
         "SGLANG_ENABLE_WAR_BARRIER": False,
         "SGLANG_FORCE_COARSE_WAR_BARRIER": False,
         "SGLANG_ENABLE_PREFILL_WAR_READ_DONE": True,
+        "SGLANG_FENCE_NATIVE": True,
     }
     assert all(switch.about.endswith(".") for switch in SWITCHES)
 

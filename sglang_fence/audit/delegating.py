@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from sglang_fence.device import protocol
     from sglang_fence.device.buffers import SharedBuffer
     from sglang_fence.observe.device_times import Offsets
+    from sglang_fence.observe.moments import FenceMoments
     from sglang_fence.observe.timing import TimedEvent
 
 
@@ -58,6 +59,10 @@ class DelegatingDevice:
     def as_event(self, timed: TimedEvent) -> protocol.Event | None:
         """See the protocol."""
         return self.inner.as_event(timed)
+
+    def fence_moments(self, end: TimedEvent, released: TimedEvent, wait: TimedEvent) -> FenceMoments:
+        """See the protocol."""
+        return self.inner.fence_moments(end, released, wait)
 
     def host_ns(self) -> int:
         """See the protocol."""

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from sglang_fence.device.cuda_calibration import calibrate
-from sglang_fence.device.cuda_timing import CudaObserverStream, DriverEvent, TorchEvent, make_timed_event, open_driver
+from sglang_fence.device.cuda_timing import CudaObserverStream, make_timed_event, open_compiled, open_driver
+from sglang_fence.observe.moments import PlainMoments
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from sglang_fence.device import protocol
     from sglang_fence.device.buffers import SharedBuffer
     from sglang_fence.observe.device_times import Offsets
+    from sglang_fence.observe.moments import FenceMoments
     from sglang_fence.observe.timing import TimedEvent
 
 
@@ -85,9 +87,14 @@ class CudaGraph:
 
 
 class CudaDevice:
-    """The current CUDA device."""
+    """The current CUDA device.
 
-    def __init__(self) -> None:
+    Args:
+        compiled: whether moments are taken by the compiled part, where there is one.
+    """
+
+    def __init__(self, *, compiled: bool = True) -> None:
+        self._compiled = open_compiled() if compiled else None
         self._device = torch.device("cuda", torch.cuda.current_device())
         # One pool for all graphs of a stream: they are replayed one after the other, and a step's results are read
         # before the next. Graphs of two streams may replay at once, and must not share memory.
@@ -127,11 +134,18 @@ class CudaDevice:
 
     def timed_event(self) -> TimedEvent:
         """See the protocol."""
-        return make_timed_event()
+        return make_timed_event(compiled=self._compiled is not None)
 
     def as_event(self, timed: TimedEvent) -> CudaEvent | None:
         """See the protocol: one record on the stream, which costs the device about 1 µs, instead of two."""
-        return CudaEvent(timed.raw) if isinstance(timed, (DriverEvent, TorchEvent)) else None
+        raw: Any = getattr(timed, "raw", None)
+        return None if raw is None else CudaEvent(raw)
+
+    def fence_moments(self, end: TimedEvent, released: TimedEvent, wait: TimedEvent) -> FenceMoments:
+        """See the protocol: in one call, where that part is compiled."""
+        if self._compiled is None:
+            return PlainMoments(end, released, wait)
+        return self._compiled.fence_moments(end, released, wait)
 
     def host_ns(self) -> int:
         """Real time."""

@@ -13,9 +13,12 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 
+from sglang_fence import native
+
 if TYPE_CHECKING:
     from sglang_fence.device import protocol
     from sglang_fence.device.cuda import CudaStream
+    from sglang_fence.device.cuda_compiled import CompiledDriver
     from sglang_fence.observe.timing import TimedEvent
 
 _NOT_READY = 600  # CUDA_ERROR_NOT_READY: the event isn't reached yet
@@ -45,16 +48,28 @@ def open_driver() -> Driver | None:
         return None
 
 
+@cache
+def open_compiled() -> CompiledDriver | None:
+    """Load the driver's library by the compiled part; None where one of the two is missing, or it is switched off."""
+    if not native.part(native.MOMENTS).usable:
+        return None
+    from sglang_fence.device import cuda_compiled  # noqa: PLC0415 - it can't be imported where it wasn't compiled
+
+    try:
+        return cuda_compiled.CompiledDriver()
+    except OSError:
+        return None
+
+
 class DriverEvent:
-    """A timing event, recorded and read through the driver. It also does for what PyTorch's own events are good for."""
+    """A timing event, recorded and read through the driver; ``raw`` is PyTorch's, which made it and keeps it."""
 
     __slots__ = ("_driver", "handle", "raw")
 
-    def __init__(self, driver: Driver) -> None:
+    def __init__(self, driver: Driver, raw: Any) -> None:  # noqa: ANN401 - torch's event, which was recorded before
         self._driver = driver
-        self.raw: Any = torch.cuda.Event(enable_timing=True)
-        self.raw.record()  # PyTorch makes the event at its first record
-        self.handle: int = self.raw.cuda_event
+        self.raw = raw
+        self.handle: int = raw.cuda_event
 
     def record(self, stream: CudaStream, /) -> None:
         """Bind to the work enqueued on the stream so far.
@@ -86,8 +101,8 @@ class TorchEvent:
 
     __slots__ = ("raw",)
 
-    def __init__(self) -> None:
-        self.raw: Any = torch.cuda.Event(enable_timing=True)
+    def __init__(self, raw: Any) -> None:  # noqa: ANN401 - torch's event
+        self.raw = raw
 
     def record(self, stream: CudaStream, /) -> None:
         """See :class:`DriverEvent`."""
@@ -126,10 +141,15 @@ class CudaObserverStream:
             _refuse("cuStreamWaitEvent", status)
 
 
-def make_timed_event() -> TimedEvent:
-    """Make a timing event, the cheapest that works here."""
+def make_timed_event(*, compiled: bool = True) -> TimedEvent:
+    """Make a timing event, the cheapest that works here; ``compiled``: the compiled part's, where there is one."""
+    raw: Any = torch.cuda.Event(enable_timing=True)
+    raw.record()  # PyTorch makes the event at its first record
+    by_compiled = open_compiled() if compiled else None
+    if by_compiled is not None:
+        return by_compiled.timed_event(raw)
     driver = open_driver()
-    return TorchEvent() if driver is None else DriverEvent(driver)
+    return TorchEvent(raw) if driver is None else DriverEvent(driver, raw)
 
 
 def _refuse(call: str, status: int) -> NoReturn:

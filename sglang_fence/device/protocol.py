@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from sglang_fence.device.buffers import SharedBuffer
     from sglang_fence.observe.device_times import Offsets
+    from sglang_fence.observe.moments import FenceMoments
     from sglang_fence.observe.timing import TimedEvent
 
 Rows = Sequence[int] | Callable[[], Sequence[int]]
@@ -124,6 +125,9 @@ class DeviceModule(Protocol):
 
     def as_event(self, timed: TimedEvent) -> _Event | None:
         """Return ``timed`` as an event for the runtime's own use; None where it can't serve both."""
+
+    def fence_moments(self, end: TimedEvent, released: TimedEvent, wait: TimedEvent) -> FenceMoments:
+        """Return what takes F, R and A around a fence with these events, in as few calls as it can."""
 
     def host_ns(self) -> int:
         """The host's clock in nanoseconds: ``perf_counter_ns``, or virtual time."""

@@ -14,8 +14,9 @@ from sglang_fence.contract import FenceKind
 from sglang_fence.observe.assembly import assemble
 from sglang_fence.observe.durations import settle
 from sglang_fence.observe.gathering import follow_gap, gather
+from sglang_fence.observe.moments import METADATA
 from sglang_fence.observe.record import StepRecord
-from sglang_fence.observe.timing import METADATA, QUICK, StepTimers
+from sglang_fence.observe.timing import QUICK, StepTimers
 
 if TYPE_CHECKING:
     from sglang_fence.observe.device_times import DeviceTimes

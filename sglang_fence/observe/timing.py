@@ -15,10 +15,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
 
+from sglang_fence.observe.moments import END, METADATA, RELEASED, START, WAIT
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from sglang_fence.contract import FallbackReason, FenceKind, SharedReadEnds
+    from sglang_fence.observe.moments import FenceMoments
 
 
 class TimedEvent(Protocol):
@@ -47,6 +50,9 @@ class TimingDevice(Protocol):
     def as_event(self, timed: Any, /) -> Any:  # noqa: ANN401 - a timing event; an event of the device, or None
         """Return ``timed`` as an event that the runtime may record and wait for; None where it can't serve both."""
 
+    def fence_moments(self, end: Any, released: Any, wait: Any, /) -> FenceMoments:  # noqa: ANN401 - its own events
+        """Return what takes F, R and A with these three events, in as few calls as it can."""
+
     def host_ns(self) -> int:
         """The host's clock in nanoseconds: ``perf_counter_ns``, or virtual time."""
 
@@ -70,9 +76,6 @@ class VerdictLike(Protocol):
         """The resolved end that the owner published for this step, and the publication's number."""
 
 
-START, END, RELEASED, WAIT, METADATA = 1, 2, 4, 8, 16
-"""Bits of :attr:`StepTimers.recorded`."""
-
 QUICK = END | RELEASED | WAIT
 """What slack and wait of a fine step are read from."""
 
@@ -86,6 +89,7 @@ class StepTimers:
         "end_us",
         "metadata",
         "metadata_us",
+        "moments",
         "recorded",
         "released",
         "released_us",
@@ -108,6 +112,8 @@ class StepTimers:
         """A."""
         self.metadata = device.timed_event()
         """C, where nothing is published: the end of the metadata outside the graph."""
+        self.moments: FenceMoments = device.fence_moments(self.end, self.released, self.wait)
+        """F, R and A together."""
         self.recorded = 0
         """Which are recorded: START, END, RELEASED, WAIT, METADATA."""
         self.start_us: float | None = None

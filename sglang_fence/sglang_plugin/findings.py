@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from sglang_fence import native
 from sglang_fence.environ import (
     ENABLE_PREFILL_WAR_READ_DONE,
     ENABLE_WAR_BARRIER,
@@ -87,6 +88,7 @@ def look(folder: Path, running: str, environ: Mapping[str, str] | None = None) -
     yield _connections(source)
     yield _metrics(source)
     yield from _exporters(source)
+    yield _compiled(source)
     yield from _switches(source)
 
 
@@ -210,6 +212,13 @@ def _exporters(environ: Mapping[str, str]) -> Iterator[Finding]:
             yield Finding(subject, state, f"a package is missing: {error}", f"pip install sglang-fence[{name}]")
         else:
             yield Finding(subject, State.GOOD, "asked for" if asked else "there, if it is asked for")
+
+
+def _compiled(environ: Mapping[str, str]) -> Finding:
+    found = native.parts(environ)
+    state = State.GOOD if all(one.usable for one in found) else State.NOTE
+    mend = "" if state is State.GOOD else "All works without; a step whose device times are taken costs more"
+    return Finding("compiled parts", state, native.summary(environ), mend)
 
 
 def _switches(environ: Mapping[str, str]) -> Iterator[Finding]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from sglang_fence.observe.assembly import assemble
 from sglang_fence.observe.clock import DeviceClock
 from sglang_fence.observe.durations import Moments
+from sglang_fence.observe.moments import PlainMoments
 from sglang_fence.observe.observer import Observer
 
 if TYPE_CHECKING:
@@ -39,6 +40,10 @@ class Host:
 
     def as_event(self, timed: HostEvent, /) -> None:
         """Nothing on the host is recorded for two."""
+
+    def fence_moments(self, end: HostEvent, released: HostEvent, wait: HostEvent, /) -> PlainMoments:
+        """Take them one by one."""
+        return PlainMoments(end, released, wait)
 
     def host_ns(self) -> int:
         """Real time."""

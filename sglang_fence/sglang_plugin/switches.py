@@ -153,6 +153,13 @@ SWITCHES = (
         f"{DEFAULT_WATCHDOG_S:g}",
         "It dumps when a step hasn't moved for so many seconds, once a stall; 0: never.",
     ),
+    Row(
+        "SGLANG_FENCE_NATIVE",
+        "native",
+        _boolean,
+        "1",
+        "0 leaves the parts compiled from C alone: Python code does what they do, in a few microseconds more.",
+    ),
 )
 """All of them, in the order of the documentation."""
 
@@ -171,6 +178,8 @@ class Switches:
     flight_recorder: int = DEFAULT_STEPS
     flight_dir: Path | None = None
     watchdog: float = DEFAULT_WATCHDOG_S
+    native: bool = True
+    """Read where a compiled part is looked for: :mod:`sglang_fence.native`."""
 
     @property
     def traces(self) -> bool:
