@@ -90,11 +90,10 @@ class Calls:
         if probe.timing:
             probe.launched()
         self._apply_barrier(step)
-        if probe.timing:
-            probe.reads_end(self._verdict, None, self._forward)
+        left = probe.timing and probe.reads_end(self._verdict, None, self._forward)
         if probe.recording:
             probe.at_barrier(self._verdict, self._forward)
-        if probe.timing:
+        if left:
             probe.before_wait()
         if probe.on:
             probe.after_wait(self._verdict)

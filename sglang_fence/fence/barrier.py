@@ -124,16 +124,17 @@ class WaitProbe(Protocol):
 
     @property
     def timing(self) -> bool:
-        """Whether device moments are taken: :meth:`reads_end` and :meth:`before_wait` are called as well."""
+        """Whether device moments are taken: :meth:`reads_end` is called as well."""
 
     @property
     def recording(self) -> bool:
         """Whether there is a flight recorder: :meth:`at_barrier` is called as well."""
 
-    def reads_end(self, verdict: Verdict, event: Event | None, forward: Stream) -> None:
+    def reads_end(self, verdict: Verdict, event: Event | None, forward: Stream) -> bool:
         """The step is enqueued whole on ``forward``, and its fence decided.
 
         ``event`` is what a fine fence waits for, or where the reads of a coarse step would have ended, if it is known.
+        Returns whether :meth:`before_wait` is to be called.
         """
 
     def at_barrier(self, verdict: Verdict, event: Event | None) -> None:
@@ -177,14 +178,14 @@ class WarBarrier:
         )
         verdict = judge(step, done, last_phase=last_phase, policy=self.policy)
         event = done.event if done is not None and verdict.kind is FenceKind.FINE else None
-        probe = self._probe
+        probe, left = self._probe, False
         if probe.timing:  # before the host spends time: what is copied late reads late
             reads_end = _last_event(step, done, others) if verdict.kind is FenceKind.COARSE else event
-            probe.reads_end(verdict, reads_end, forward_stream)
+            left = probe.reads_end(verdict, reads_end, forward_stream)
         if probe.recording:
             probe.at_barrier(verdict, event)
         self._device.host("barrier")
-        if probe.timing:
+        if left:
             probe.before_wait()
         if event is not None:
             self._schedule_stream.wait_event(event)

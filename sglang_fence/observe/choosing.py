@@ -7,6 +7,7 @@ from time import perf_counter_ns
 from typing import TYPE_CHECKING
 
 from sglang_fence.observe.ranging import Ranging
+from sglang_fence.observe.sampling import STARTED
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,6 +34,7 @@ class Choosing(Ranging):
     _lights: int
     _looks: bool
     _meter_ns: int
+    _metered: bool
     _newest: int
     _reader: Reader
     _sampler: Sampler
@@ -51,10 +53,15 @@ class Choosing(Ranging):
 
     def _choose(self, step: int) -> StepRecord:
         """Return the record for a step that is due: one of its own, if it is more than counted."""
-        self._plan(step)
         times, sampling = self._times, self.sampling
-        traced = self._tracer.choose() if sampling.traces else None
-        in_turn = times is not None and self._sampler.times(step)
+        traces = sampling.trace_ratio > 0.0 or sampling.trace_coarse  # as Sampling.traces, and a call less
+        if self._looks and (traces or sampling.timing_every == 1):
+            self._due = step + 1
+        else:
+            self._plan(step)
+        traced = self._tracer.choose() if traces else None
+        asked = 0 if times is None else self._sampler.asks(step)
+        in_turn = asked > 0
         if traced is None and not in_turn and not self._full_next and not self._wants_end_before(step + 1):
             self.timing = False
             return self._light[step % self._lights]
@@ -68,8 +75,8 @@ class Choosing(Ranging):
         record.timed = in_turn
         if times is not None:
             record.weight = sampling.timing_every if in_turn else 0
-            record.wants_start = traced is not None or (in_turn and self._sampler.starts(step))
-            if record.wants_start:
+            if traced is not None or asked == STARTED:
+                record.wants_start = True
                 self._reader.renew_clock()
         if traced is not None:
             self._tracer.begin(record, step, traced=traced)
@@ -77,11 +84,7 @@ class Choosing(Ranging):
 
     def _wants_end_before(self, step: int) -> bool:
         """Whether the gap before ``step`` is taken, and so where it begins."""
-        return self._times is not None and self._sampler.times(step) and self._sampler.starts(step)
-
-    def _wants_end(self, record: StepRecord) -> bool:
-        """Whether F is taken: of a timed step, and of the one before it, where its gap begins."""
-        return record.timed or self._wants_end_before(record.step + 1)
+        return self._times is not None and self._sampler.asks(step) == STARTED
 
     def _meter(self, hook: str, began: int, ended: int) -> None:
         self.health.cost_ns[hook] += METER_EVERY * max(0, ended - began - self._meter_ns)

@@ -12,17 +12,16 @@ Three attributes say what has to be called, so that a step pays for what is aske
 from __future__ import annotations
 
 from time import perf_counter_ns
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from sglang_fence.contract import FenceKind, SharedReadEnds
-from sglang_fence.observe.choosing import METER_EVERY, Choosing, meter_cost_ns
+from sglang_fence.observe.choosing import METER_EVERY, meter_cost_ns
+from sglang_fence.observe.fencing import Fencing
 from sglang_fence.observe.flight.progress import Progress
-from sglang_fence.observe.flight.recording import Recording
 from sglang_fence.observe.ledger import Health
 from sglang_fence.observe.reading import DRAIN_LIMIT, Reader
-from sglang_fence.observe.record import FENCED, NOT_YET, UNKNOWN_OR_EARLY, StepRecord
+from sglang_fence.observe.record import NOT_YET, UNKNOWN_OR_EARLY, StepRecord
 from sglang_fence.observe.sampling import START_EVERY, Sampler, Sampling
-from sglang_fence.observe.timing import END, RELEASED
 from sglang_fence.observe.tracing import Tracer
 
 if TYPE_CHECKING:
@@ -34,13 +33,13 @@ if TYPE_CHECKING:
     from sglang_fence.observe.ledger import Facts
     from sglang_fence.observe.observer import Observers
     from sglang_fence.observe.record import Phase
-    from sglang_fence.observe.timing import ObserverStream, VerdictLike
+    from sglang_fence.observe.timing import ObserverStream
 
 IN_FLIGHT = 64
 """Records: steps launched whose device times aren't read yet. Overlap keeps two in flight; the rest is slack."""
 
 
-class StepProbe(Choosing, Recording):
+class StepProbe(Fencing):
     """Writes down each step.
 
     Args:
@@ -169,90 +168,6 @@ class StepProbe(Choosing, Recording):
             if timers is not None and record.forward is not None:
                 timers.record_metadata(record.forward)
 
-    def end_event(self) -> Any:  # noqa: ANN401 - an event of the device, or None
-        """Return the event to record behind the step's forward work, where one serves both runtime and probe.
-
-        None: the runtime makes one, and the probe records its own. Asked for by ``timing``.
-        """
-        record = self._record
-        timers = record.timers
-        if timers is None or timers.end_event is None or not self._wants_end(record):
-            return None
-        timers.recorded |= END
-        return timers.end_event
-
-    def reads_end(self, verdict: VerdictLike, event: object | None, forward: object) -> None:
-        """The step is enqueued whole on ``forward``, and its fence decided. Asked for by ``timing``.
-
-        ``event`` is what a fine fence is going to wait for, or where the reads of a coarse step would have ended; None:
-        not known.
-        """
-        began = perf_counter_ns() if self._metered else 0
-        record = self._record
-        record.fence = verdict.kind
-        if record.marks is not None and not record.traced:
-            self._tracer.keep_if_coarse(record)
-        times, timers = self._times, record.timers
-        if times is not None and timers is not None:
-            if not timers.recorded & END and self._wants_end(record):
-                timers.record_end(forward)
-            if record.timed and event is not None:
-                observer_of = times.observer_of
-                observer = observer_of.get(forward, times.observer) if observer_of else times.observer
-                observer.wait_event(event)
-                timers.released.record(observer)
-                timers.recorded |= RELEASED
-        if began:
-            self._meter("reads_end", began, perf_counter_ns())
-
-    def before_wait(self) -> None:
-        """The schedule stream is about to wait, or would be. Asked for by ``timing``."""
-        began = perf_counter_ns() if self._metered else 0
-        record = self._record
-        if record.timed and record.timers is not None and self._times is not None:
-            record.timers.record_wait(self._times.schedule)
-        if began:
-            self._meter("before_wait", began, perf_counter_ns())
-
-    def after_wait(self, verdict: VerdictLike) -> None:
-        """The wait is enqueued."""
-        began = perf_counter_ns() if self._metered else 0
-        record = self._record
-        record.barrier_ns = self._now()
-        if not self.recording:  # at_barrier() has written it down otherwise
-            record.fence = verdict.kind
-            record.reason = verdict.reason
-            published = verdict.published
-            if published is not None:
-                record.resolved, record.bound_record = published
-        if self._ranges and record.fence in FENCED:
-            self._tracer.last_fenced = record.step
-        observers = self.observers
-        for hook in observers.barrier_applied:
-            hook(record)
-        if not self.timing:  # over; as _end() has it, but without a guard around each observer
-            told: Callable[[StepRecord], None] | None = None
-            try:
-                for told in observers.finishing:
-                    told(record)
-            except Exception as error:  # noqa: BLE001 - an observer must never end a step; it is counted and logged
-                observers.go_on_finishing(told, record, error)
-        else:
-            self._end(record)
-        if began:
-            self._meter("after_wait", began, perf_counter_ns())
-
-    def no_barrier(self) -> None:
-        """The loop that ran the step has no barrier."""
-        record = self._record
-        if self.recording:
-            record.entered_ns = self._now()
-        if record.timers is not None and not record.timers.recorded & END and self._wants_end(record):
-            record.timers.record_end(record.forward)
-        if record.marks is not None and not record.traced:
-            self._tracer.keep_if_coarse(record)
-        self._end(record)
-
     def drain(self, limit: int = DRAIN_LIMIT) -> int:
         """Read finished steps, those of one forward stream in order; return how many."""
         began = perf_counter_ns() if self._metered else 0
@@ -280,20 +195,3 @@ class StepProbe(Choosing, Recording):
         self.flush()
         for hook in self.observers.run_ended:
             hook()
-
-    def _end(self, record: StepRecord) -> None:
-        """The step is enqueued whole, with its barrier: what is only counted is over; the rest waits for its times."""
-        if not self.timing:
-            for finished in self.observers.step_finished:
-                finished(record)
-            return
-        if self.recording and self.ring is not None:
-            self.ring.keep(record)
-        if not record.timed:
-            self._reader.finish(record)
-            return
-        if record.fence is FenceKind.COARSE:
-            record.wants_next = self._full_next = True
-            self._due = record.step + 1
-        self._reader.add(record)
-        self.pending = self._reader.ready

@@ -19,6 +19,8 @@ from sglang_fence.observe.record import StepRecord
 from sglang_fence.observe.timing import QUICK, StepTimers
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from sglang_fence.observe.device_times import DeviceTimes
     from sglang_fence.observe.flight.progress import Progress
     from sglang_fence.observe.ledger import Health
@@ -72,10 +74,16 @@ class Reader:
         self._failures = 0
 
     def take(self) -> StepRecord:
-        """Return a record for a new step; the oldest step in flight is given up where none is free."""
-        while not self._free:
+        """Return a record for a new step; the oldest step in flight is given up where none is free.
+
+        It is the one that was used last: its events, and what the driver keeps of them, are still in the caches. Where
+        there are several streams, it is the one that was used longest ago: a step may be read there before the runtime
+        has asked for the end that it was lent (:meth:`~sglang_fence.observe.probe.StepProbe.end_event`).
+        """
+        free, times = self._free, self.times
+        while not free:
             self._give_up(self.pending.popleft(), "in_flight")
-        return self._free.popleft()
+        return free.popleft() if times is not None and times.observer_of else free.pop()
 
     def follow(self, record: StepRecord, forward: object, since: int) -> StepRecord | None:
         """Put a step on its forward stream; return the one before it there, if a gap between the two is asked for.
@@ -105,9 +113,11 @@ class Reader:
         """Whether a batch of steps waits to be read, beside the newest."""
         return len(self.pending) > self._batch
 
-    def add(self, record: StepRecord) -> None:
-        """The step is enqueued whole."""
-        self.pending.append(record)
+    def add(self, record: StepRecord) -> bool:
+        """The step is enqueued whole. Returns :attr:`ready`."""
+        pending = self.pending
+        pending.append(record)
+        return len(pending) > self._batch
 
     def drain(self, limit: int) -> int:
         """Finish what is done, up to ``limit``, one traced step at the most; return how many.
@@ -195,12 +205,10 @@ class Reader:
             ):
                 return self._finish_if_done(record)
             # A fine step that has a slack and a wait, and no gap: both are differences of its own events.
-            slack = timers.released.elapsed_us(timers.end)
-            if slack is None:
+            read = timers.moments.read()
+            if read is None:
                 return False
-            wait = timers.wait.elapsed_us(timers.released)
-            if wait is None:
-                return False
+            slack, wait = read
         except Exception as error:  # noqa: BLE001 - reading must never end a step
             self._failed(error)
             self._give_up(record, "failed")
@@ -256,8 +264,13 @@ class Reader:
 
     def finish(self, record: StepRecord) -> None:
         """Tell the observers that a step is over, and keep its record until no gap begins with it."""
-        for hook in self._observers.step_finished:
-            hook(record)
+        observers = self._observers
+        told: Callable[[StepRecord], None] | None = None
+        try:
+            for told in observers.finishing:
+                told(record)
+        except Exception as error:  # noqa: BLE001 - an observer must never end a step; it is counted and logged
+            observers.go_on_finishing(told, record, error)
         record.finished = True
         if record.marks is not None:
             self._tracer.give_back(record)

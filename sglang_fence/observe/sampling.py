@@ -16,6 +16,9 @@ START_EVERY = 8
 each forward back by more than 1 µs. The forward's time and the gap before it are taken there, and behind coarse
 steps."""
 
+TIMED, STARTED = 1, 2
+"""A step is timed, without its forward's start or with it."""
+
 _LOOK_AGAIN = 256
 """Steps until it is looked again whether timing was switched on."""
 
@@ -75,12 +78,10 @@ class Sampler:
         following = step + 1
         return following if following % every == 0 else following + every - 1 - following % every
 
-    def times(self, step: int) -> bool:
-        """Whether ``step`` is timed, traced or not."""
+    def asks(self, step: int) -> int:
+        """What is taken of ``step``, traced or not: nothing (0), :data:`TIMED` or :data:`STARTED`."""
         every = self.sampling.timing_every
-        return every > 0 and step % every == 0
-
-    def starts(self, step: int) -> bool:
-        """Whether the forward's start is taken of a step that is timed in turn."""
-        every = self.sampling.timing_every
-        return every >= self._start_every or step % (-(-self._start_every // every) * every) == 0
+        if every == 0 or step % every:
+            return 0
+        starting = self._start_every
+        return STARTED if every >= starting or step % (-(-starting // every) * every) == 0 else TIMED

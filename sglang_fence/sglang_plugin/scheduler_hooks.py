@@ -176,11 +176,10 @@ class ApplyBarrier(Handler):
         verdict = watch.judge(scheduler)
         if steps.marks:
             self._range = steps.range("barrier")
-        if steps.probe.timing:
-            steps.reads_end(verdict, scheduler.forward_stream)
+        left = steps.probe.timing and steps.reads_end(verdict, scheduler.forward_stream)
         if steps.probe.recording:
             steps.probe.at_barrier(verdict, verdict.event if verdict.kind is FenceKind.FINE else None)
-        if steps.probe.timing:
+        if left:
             steps.probe.before_wait()
         return verdict
 

@@ -71,13 +71,13 @@ class Steps:
             self.probe.no_barrier()
             self.read()
 
-    def reads_end(self, verdict: Verdict, forward: object) -> None:
-        """Its fence is decided. Asked for by the probe's ``timing``."""
+    def reads_end(self, verdict: Verdict, forward: object) -> bool:
+        """Its fence is decided. Asked for by the probe's ``timing``. Returns whether its ``before_wait`` is due."""
         probe, streams, event = self.probe, self.streams, verdict.event
         if streams is not None:
             forward = streams.dressed(forward)
             event = None if event is None else streams.event(event)
-        probe.reads_end(verdict, event, forward)
+        return probe.reads_end(verdict, event, forward)
 
     def idle(self) -> None:
         """Nothing will be launched soon: read all that is ready."""

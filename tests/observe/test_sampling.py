@@ -39,10 +39,10 @@ def test_what_is_due_next_is_a_timed_step_or_the_one_before_it(every: int, step:
         wanted = (later for later in range(step + 1, step + every + 1) if later % every == 0)
         timed = next(wanted)
         assert due == max(step + 1, timed - 1)
-        assert sampler.times(timed)
-        assert not any(sampler.times(later) for later in range(step + 1, timed))
+        assert sampler.asks(timed)
+        assert not any(sampler.asks(later) for later in range(step + 1, timed))
     else:
-        assert not any(sampler.times(later) for later in range(step, step + 300))
+        assert not any(sampler.asks(later) for later in range(step, step + 300))
 
 
 @given(st.floats(allow_nan=True, allow_infinity=True).filter(lambda ratio: not 0.0 <= ratio <= 1.0))

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from itertools import cycle
 from typing import TYPE_CHECKING
 
+from sglang_fence.observe.moments import PlainMoments
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -56,6 +58,9 @@ class UnsteadyDevice:
         if self.broken:
             msg = "the driver is gone"
             raise RuntimeError(msg)
+
+    def fence_moments(self, end: UnsteadyEvent, released: UnsteadyEvent, wait: UnsteadyEvent, /) -> PlainMoments:
+        return PlainMoments(end, released, wait)
 
     def timed_event(self) -> UnsteadyEvent:
         return UnsteadyEvent(self)

@@ -62,10 +62,11 @@ class Witness:
         """Take part in every copy from now on."""
         reads_end, run_behind = StepProbe.reads_end, self._run_behind
 
-        def seen(probe: StepProbe, verdict: Any, event: Any, forward: Any) -> None:  # noqa: ANN401 - of the device
-            reads_end(probe, verdict, event, forward)
+        def seen(probe: StepProbe, verdict: Any, event: Any, forward: Any) -> bool:  # noqa: ANN401 - of the device
+            left = reads_end(probe, verdict, event, forward)
             if event is not None and probe._record.timed:
                 run_behind(event.raw)
+            return left
 
         setattr(StepProbe, "reads_end", seen)  # noqa: B010 - only here
 
