@@ -1,4 +1,4 @@
-# Everything a developer does, by name. Needs GNU make, python3 with venv, and gcc; all else goes into .venv.
+# Everything a developer does, by name. Needs GNU make, python3 with venv and headers, and gcc; all else goes into .venv.
 
 PYTHON ?= python3
 # More for pip, such as where to find wheels: make install PIP_FLAGS="--find-links wheels"
@@ -10,6 +10,8 @@ PYTEST_FLAGS ?=
 
 BIN := .venv/bin
 STAMP := .venv/installed
+# Compiled in place by the install, where there is a C compiler.
+NATIVE := $(wildcard sglang_fence/native/*.c)
 
 # Test processes share the cores: one thread of torch in each. Nothing in the tests is fetched from a model hub.
 TEST_ENV := OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1
@@ -23,7 +25,7 @@ help: ## Show this list
 
 install: $(STAMP) ## Create .venv with the project and its tools, once
 
-$(STAMP): pyproject.toml constraints.txt
+$(STAMP): pyproject.toml constraints.txt $(NATIVE)
 	test -x $(BIN)/pip || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt $(PIP_FLAGS) -e ".[dev]"
 	touch $@
@@ -61,5 +63,6 @@ format: $(STAMP) ## Put files into the house's format
 	$(BIN)/ruff format
 
 clean: ## Remove the environment and everything that is generated
+	rm -f sglang_fence/native/*.so
 	rm -rf .venv build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

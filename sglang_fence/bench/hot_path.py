@@ -87,7 +87,7 @@ class Calls:
             probe.resolved(self._phase)
         self._replay(step)
         self._publish(step)
-        if probe.timing:
+        if probe.timing and probe.recording:
             probe.launched()
         self._apply_barrier(step)
         left = probe.timing and probe.reads_end(self._verdict, None, self._forward)

@@ -155,7 +155,7 @@ class OverlapLoop:
             if probe.timing:
                 probe.forward_started(self.forward)
             done = self._launch(step)
-        if probe.timing:
+        if probe.timing and probe.recording:
             probe.launched()
         self._in_flight.append(done)
         self._fence(step, self, self.forward)

@@ -135,7 +135,7 @@ class Scheduler:
                 probe.forward_started(forward)
             batch.result = self._run(work, batch.params)
         lifetimes.hold(batch.result.done, work.inputs, batch.params)
-        if probe.timing:
+        if probe.timing and probe.recording:
             probe.launched()
 
     def _reap(self) -> None:

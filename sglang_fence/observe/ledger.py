@@ -216,10 +216,14 @@ class Ledger(Observer):
 
     def add_durations(self, cell: Cell, record: StepRecord) -> None:
         """Count the durations of a timed step in, where its kind is counted."""
-        if (us := record.slack_us) is not None:
-            cell.slack.add(us)
+        if (us := record.slack_us) is not None:  # as Durations.add(), in place: these two are of every step
+            durations = cell.slack
+            durations.counts[bisect_left(_BOUNDS_US, us)] += 1
+            durations.sum_us += us
         if (us := record.wait_us) is not None:
-            cell.wait.add(us)
+            durations = cell.wait
+            durations.counts[bisect_left(_BOUNDS_US, us)] += 1
+            durations.sum_us += us
         if (us := record.forward_us) is not None:
             cell.forward.add(us)
         if (us := record.gap_us) is not None and record.gap_last is not None:

@@ -1,7 +1,6 @@
 """``Reader``: the steps in flight. Reads device times that are there, settles durations, tells the observers.
 
-Timed steps of one forward stream finish in order. A record is used again only once the steps before and behind it on
-that stream are finished, since a gap lies between two.
+Timed steps of one forward stream finish in order.
 """
 
 from __future__ import annotations
@@ -14,13 +13,12 @@ from sglang_fence.contract import FenceKind
 from sglang_fence.observe.assembly import assemble
 from sglang_fence.observe.durations import settle
 from sglang_fence.observe.gathering import follow_gap, gather
+from sglang_fence.observe.holding import Holding
 from sglang_fence.observe.moments import METADATA
 from sglang_fence.observe.record import StepRecord
 from sglang_fence.observe.timing import QUICK, StepTimers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from sglang_fence.observe.device_times import DeviceTimes
     from sglang_fence.observe.flight.progress import Progress
     from sglang_fence.observe.ledger import Health
@@ -40,7 +38,7 @@ FULL = 3
 """What any other step counts as: its moments are put on the timeline."""
 
 
-class Reader:
+class Reader(Holding):
     """Holds ``count`` records, free or in flight.
 
     Args:
@@ -72,41 +70,6 @@ class Reader:
         self._is_idle = False
         """Whether no launch follows soon, so that nothing waits for the next forward's start."""
         self._failures = 0
-
-    def take(self) -> StepRecord:
-        """Return a record for a new step; the oldest step in flight is given up where none is free.
-
-        It is the one that was used last: its events, and what the driver keeps of them, are still in the caches. Where
-        there are several streams, it is the one that was used longest ago: a step may be read there before the runtime
-        has asked for the end that it was lent (:meth:`~sglang_fence.observe.probe.StepProbe.end_event`).
-        """
-        free, times = self._free, self.times
-        while not free:
-            self._give_up(self.pending.popleft(), "in_flight")
-        return free.popleft() if times is not None and times.observer_of else free.pop()
-
-    def follow(self, record: StepRecord, forward: object, since: int) -> StepRecord | None:
-        """Put a step on its forward stream; return the one before it there, if a gap between the two is asked for.
-
-        Args:
-            record: the step.
-            forward: its stream.
-            since: the first step from which on none was only counted.
-        """
-        last = self._last
-        record.forward = forward
-        previous = last.get(forward)
-        last[forward] = record
-        if previous is None:
-            return None
-        if previous.step >= since and (record.wants_start or previous.wants_next):
-            record.previous = previous
-            previous.next = record
-            return previous
-        # No gap is asked for; or what was only counted since may have run in between, and nothing is known of it.
-        if previous.finished:
-            self._release(previous)
-        return None
 
     @property
     def ready(self) -> bool:
@@ -256,48 +219,6 @@ class Reader:
         if following is None:
             return self._is_idle or self._last.get(record.forward) is not record
         return following.timers is None or following.timers.read_start(times.clock.read)
-
-    def _give_up(self, record: StepRecord, cause: str) -> None:
-        if record.timed:
-            self._health.unresolved[cause] += 1
-        self.finish(record)
-
-    def finish(self, record: StepRecord) -> None:
-        """Tell the observers that a step is over, and keep its record until no gap begins with it."""
-        observers = self._observers
-        told: Callable[[StepRecord], None] | None = None
-        try:
-            for told in observers.finishing:
-                told(record)
-        except Exception as error:  # noqa: BLE001 - an observer must never end a step; it is counted and logged
-            observers.go_on_finishing(told, record, error)
-        record.finished = True
-        if record.marks is not None:
-            self._tracer.give_back(record)
-        previous, following = record.previous, record.next
-        if previous is None and following is None:
-            if self._last.get(record.forward) is not record:
-                self._free.append(record)
-            return
-        if previous is not None and previous.finished:
-            record.previous = previous.next = None
-            self._release(previous)
-        if following is not None and following.finished:
-            record.next = following.previous = None
-            self._release(following)
-        self._release(record)
-
-    def _release(self, record: StepRecord) -> None:
-        """Take a record back once it is over, no step that isn't looks at it, and none follows it on its stream."""
-        if record.finished and record.previous is record.next is None and self._last.get(record.forward) is not record:
-            self._free.append(record)
-
-    def _forget(self) -> None:
-        """Nothing follows the newest steps of any stream."""
-        newest = list(self._last.values())
-        self._last.clear()
-        for record in newest:
-            self._release(record)
 
     def _failed(self, error: Exception) -> None:
         """Count it."""

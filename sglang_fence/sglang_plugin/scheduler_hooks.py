@@ -151,7 +151,7 @@ class RunBatch(Handler):
         watch.forward_enqueued = True
         if steps.marks:
             leave(self._range)
-        if steps.probe.timing or steps.probe.recording:
+        if steps.probe.recording:
             steps.probe.launched()
         if watch.loop is not None and not watch.loop.barrier:
             steps.close_absent()

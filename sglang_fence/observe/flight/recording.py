@@ -33,7 +33,10 @@ class Recording:
         return self._now()
 
     def launched(self) -> None:
-        """The step's forward is enqueued whole. Asked for by ``timing``: the barrier comes right behind it."""
+        """The step's forward is enqueued whole. Asked for by ``recording``, where ``timing`` is on as well.
+
+        A step that is only counted goes without: the barrier comes right behind it.
+        """
         self._record.launch_ns = self._now()
 
     def at_barrier(self, verdict: VerdictLike, event: object | None) -> None:
