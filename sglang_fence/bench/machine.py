@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from sglang_fence import __version__
+from sglang_fence import __version__, native
 
 if TYPE_CHECKING:
     from sglang_fence.device.protocol import DeviceModule
@@ -30,6 +30,7 @@ def describe(device: DeviceModule) -> dict[str, str]:
         "torch": torch.__version__,
         "transformers": _version("transformers"),
         "sglang-fence": __version__,
+        "compiled parts": native.summary(),
     }
     if device.torch_device.type == "cuda":
         facts |= {

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from sglang_fence import native
 from sglang_fence.bench.blocks import in_turns
 from sglang_fence.bench.overlap import OverlapLoop, StepShape
 from sglang_fence.bench.spinning import simulated
@@ -28,6 +29,9 @@ STEPS = 2_000
 
 FLYING = "default, flight recorder"
 """The variant with the flight recorder."""
+
+INTERPRETED = "every step timed, without the compiled part"
+"""The variant whose moments are taken by Python code; left out where there is no compiled part to do without."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +71,8 @@ def variants(otlp: str | None) -> dict[str, Callable[[], tuple[list[Observer], S
         FLYING: lambda: ([Summary()], Sampling()),
         "every step timed": lambda: ([Summary()], Sampling(timing_every=1)),
     }
+    if native.part(native.MOMENTS).usable:
+        made[INTERPRETED] = made["every step timed"]
     if otlp is not None:
         made["every step timed, NVTX, 1 % traced"] = everything
     return made
@@ -76,15 +82,25 @@ def blocks(device: DeviceModule, *, otlp: str | None, steps: int = STEPS) -> Map
     """Make a loop for each variant; each block runs ``steps`` steps of it."""
     shape = StepShape()
     spinner: Spinner
+    interpreted: DeviceModule
     if device.virtual_seconds() is None:
-        spinner = cuda_spinner(device)
+        from sglang_fence.device.cuda import CudaDevice  # noqa: PLC0415 - where there is CUDA alone
+
+        spinner, interpreted = cuda_spinner(device), CudaDevice(compiled=False)
     else:
         device, spinner = simulated(shape)
+        interpreted = device
     streams = device.Stream("schedule"), device.Stream("forward")
     return {
         name: _block(
             OverlapLoop(
-                device, spinner, shape, "fine", *make(), streams, ring=FlightRing() if name == FLYING else None
+                interpreted if name == INTERPRETED else device,
+                spinner,
+                shape,
+                "fine",
+                *make(),
+                streams,
+                ring=FlightRing() if name == FLYING else None,
             ),
             steps,
         )

@@ -7,12 +7,13 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from hatchling.builders.config import BuilderConfig
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 _PACKAGE = "sglang_fence/native"
 
 
-class CompilingHook(BuildHookInterface["BuilderConfig"]):
+class CompilingHook(BuildHookInterface[BuilderConfig]):
     """Builds in place for an editable install, and into the wheel otherwise."""
 
     PLUGIN_NAME = "custom"

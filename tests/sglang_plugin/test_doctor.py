@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 import torch
 
+from sglang_fence import native
 from sglang_fence.cli.doctor_command import describe
 from sglang_fence.environ import ENABLE_WAR_BARRIER, FORCE_COARSE_WAR_BARRIER
 from sglang_fence.sglang_plugin.findings import Finding, State, as_sglang_reads, look
@@ -80,6 +81,15 @@ def test_what_a_user_would_miss_is_a_problem(package: Path, environ: dict[str, s
 @pytest.mark.parametrize("environ", [{"SGLANG_PLUGINS": "other, sglang_fence"}, {"CUDA_DEVICE_MAX_CONNECTIONS": "8"}])
 def test_what_is_harmless_is_none(package: Path, environ: dict[str, str]) -> None:
     assert _problems(look(package, "0.5.23", {**ON, **environ})) == set()
+
+
+def test_compiled_parts_are_told_and_never_missed(package: Path) -> None:
+    (found,) = [one for one in look(package, "0.5.23", ON) if one.subject == "compiled parts"]
+    assert (found.state is State.GOOD) == all(one.usable for one in native.parts({}))
+    off = [one for one in look(package, "0.5.23", {**ON, "SGLANG_FENCE_NATIVE": "0"}) if one.state is not State.GOOD]
+    (told,) = [one for one in off if one.subject == "compiled parts"]
+    assert (told.state, told.text) == (State.NOTE, "none (switched off by SGLANG_FENCE_NATIVE)")
+    assert "All works without" in told.mend
 
 
 @pytest.mark.parametrize(("environ", "problems"), [({}, set[str]()), ({"SGLANG_FENCE_NVTX": "1"}, {"hook verify"})])
