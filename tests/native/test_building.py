@@ -36,7 +36,7 @@ def run(*arguments: str | Path, path: str | None = None, home: Path = ROOT) -> s
     if path is not None:
         environ["PATH"] = path
     return subprocess.run(
-        [sys.executable, *arguments], capture_output=True, text=True, check=False, env=environ, cwd=ROOT, timeout=120
+        [sys.executable, *arguments], capture_output=True, text=True, check=False, env=environ, cwd=home, timeout=120
     )
 
 
