@@ -14,9 +14,13 @@ if TYPE_CHECKING:
 
     from sglang_fence.observe.device_times import DeviceTimes
     from sglang_fence.observe.ledger import Health
+    from sglang_fence.observe.observer import Observers
     from sglang_fence.observe.reading import Reader
     from sglang_fence.observe.record import StepRecord
     from sglang_fence.observe.sampling import Sampler, Sampling
+
+_NEVER = 1 << 62
+"""A step that isn't reached."""
 
 METER_EVERY = 17
 """The probe takes its own cost on each so-many-th step, and counts it so many times: no common factor with timing."""
@@ -26,6 +30,7 @@ class Choosing(Ranging):
     """The part of a probe that says which record carries a step."""
 
     health: Health
+    observers: Observers
     sampling: Sampling
     timing: bool
     _due: float
@@ -40,6 +45,21 @@ class Choosing(Ranging):
     _sampler: Sampler
     _since: int
     _times: DeviceTimes | None
+
+    @property
+    def due(self) -> int:
+        """The first step from here on that may be more than counted."""
+        return _NEVER if self._due == inf else int(self._due)
+
+    @property
+    def only_counts(self) -> bool:
+        """Whether nobody hears of a step that is only counted, but for one who counts it."""
+        heard = self.observers
+        return (
+            len(heard.finishing) == 1
+            and not self.sampling.traces
+            and not (heard.step_started or heard.barrier_applied or heard.range_started or heard.range_ended)
+        )
 
     def _plan(self, step: int) -> None:
         """Decide which step to look at next, behind ``step``."""

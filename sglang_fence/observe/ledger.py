@@ -167,6 +167,21 @@ class Ledger(Observer):
         if record.timed:
             self.add_durations(cell, record)
 
+    def place_of(self, record: StepRecord) -> tuple[Cell, Route] | None:
+        """Return where a step of one phase was counted, if none that differs from it was since."""
+        kind, phases = self._kind, record.phases
+        if (
+            len(phases) == 1
+            and phases[0] is self._phase
+            and record.fence is kind.fence
+            and record.resolved is kind.resolved
+            and record.reason is kind.reason
+            and record.mode is kind.mode
+            and record.backend is kind.backend
+        ):
+            return self._cell, self._route
+        return None
+
     def _find(self, record: StepRecord) -> tuple[Cell, Route]:
         """Return where a step is counted, and keep it for the next: a phase says what was declared and downgraded."""
         kind = StepKind(

@@ -66,8 +66,22 @@ def quick(switch: Any) -> Callable[[], bool]:  # noqa: ANN401 - one of SGLang's 
     encode: Callable[[str], Any] | None = getattr(os.environ, "encodekey", None)
     if not isinstance(variables, dict) or encode is None or switch.name in os.environ:
         return ask
-    name, unset = encode(switch.name), ask()
-    return lambda: ask() if name in variables else unset
+    return ask if ask() else Unset(ask, variables, encode(switch.name))
+
+
+class Unset:
+    """A switch that is off where its variable isn't set; whoever is in a hurry may look for that himself."""
+
+    def __init__(self, ask: Callable[[], bool], variables: dict[Any, Any], key: object) -> None:
+        self._ask = ask
+        self.variables = variables
+        """The environment, as it is held."""
+        self.key = key
+        """The variable's name in it."""
+
+    def __call__(self) -> bool:
+        """Whether it is on."""
+        return self.key in self.variables and self._ask()
 
 
 def version() -> str:

@@ -10,6 +10,8 @@ import logging
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
+from sglang_fence.sglang_plugin.repeating import COST_SAMPLE
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -20,13 +22,6 @@ logger = logging.getLogger(__name__)
 
 ERRORS_ALLOWED = 10
 """After so many errors a hook steps aside."""
-
-COST_SAMPLE = 61
-"""The cost of hooks is measured on each so-many-th step and multiplied. A prime, so that it falls on steps whose
-device times are taken as often as their share is."""
-
-METERED = COST_SAMPLE // 2
-"""Of the steps by their number modulo :data:`COST_SAMPLE`."""
 
 LOOKS = 50
 

@@ -54,7 +54,9 @@ def _install(switches: Switches) -> None:
             hook = Hook(target, handler, health, session.meter)
             health.errors[target.key] = 0
             health.cost_ns[target.key] = 0
-            registry.HookRegistry.register(target.path, hook.around(), registry.HookType.AROUND)
+            registry.HookRegistry.register(
+                target.path, session.in_front(target.key, hook.around()), registry.HookType.AROUND
+            )
         else:
             unseen.append(f"{target.path} ({state}): {target.unseen}")
         health.hooks[target.path] = state

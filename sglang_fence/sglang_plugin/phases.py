@@ -29,7 +29,7 @@ NO_MARKER = "no_marker"
 class Served:
     """The last phase of a runner, and what SGLang said of it: a step that says the same is the same phase."""
 
-    __slots__ = ("backend", "declared", "mode", "phase", "published", "reason", "resolved", "step")
+    __slots__ = ("backend", "declared", "graph", "mode", "phase", "published", "reason", "resolved", "step")
 
     def __init__(self) -> None:
         self.step = -1
@@ -42,6 +42,8 @@ class Served:
         self.mode: Named | None = None
         self.declared: Named | None = None
         self.resolved: Named | None = None
+        self.graph: object | None = None
+        """The runner of graphs that replayed; None where it was none of decode or verify."""
 
 
 @dataclass(slots=True)
@@ -73,13 +75,17 @@ class Phases:
     def mark(self, name: str) -> AbstractContextManager[None] | None:
         """Begin a range of the step in progress."""
         steps = self.steps
-        return steps.range(name) if steps.marks and steps.open else None
+        return steps.range(name) if steps.marks and steps.current.open else None
 
-    def tell_again(self, runner: RunnerLike, backend: BackendLike, mode: Named, resolved: Named) -> bool:
+    def tell_again(
+        self, runner: RunnerLike, backend: BackendLike, mode: Named, resolved: Named, graph: object | None = None
+    ) -> bool:
         """Tell the step of the phase that ``runner`` served last, if it is the same again; return whether it is.
 
         What a backend declares for a mode is settled when the server starts, so that nobody has to be asked anew.
         """
+        if self.steps.current.repeats:
+            self.steps.current.demote()
         served = self.served.get(id(runner))
         if (
             served is None
@@ -89,7 +95,8 @@ class Phases:
             or mode is not served.mode
         ):
             return False
-        served.step = self.steps.number
+        served.graph = graph
+        served.step = self.steps.current.number
         served.reason = None if served.published else FallbackReason.BACKEND_UNKNOWN
         self.steps.probe.resolved(served.phase)
         return True
@@ -102,8 +109,11 @@ class Phases:
         declared: Named,
         resolved: Named,
         reason: FallbackReason | None = None,
+        graph: object | None = None,
     ) -> Phase:
         """A phase of the step in progress is served."""
+        if self.steps.current.repeats:
+            self.steps.current.demote()
         served = self.served.get(id(runner))
         if served is None:
             served = self.served[id(runner)] = Served()
@@ -118,7 +128,8 @@ class Phases:
             served.backend, served.mode, served.declared, served.resolved = backend, mode, declared, resolved
             phase = served.phase = _phase(runner, backend, forward_mode(mode), read_ends(declared), read_ends(resolved))
             served.published = phase.resolved is not SharedReadEnds.UNKNOWN
-        served.step = self.steps.number
+        served.graph = graph
+        served.step = self.steps.current.number
         served.reason = reason if reason is not None or served.published else FallbackReason.BACKEND_UNKNOWN
         self.steps.probe.resolved(phase)
         return phase

@@ -42,6 +42,9 @@ def install_probe(
         health.clock_error_ns = apart.clock_error_ns  # a number, which the probe renews in its own copy
 
     steps.probe = StepProbe(observers, times, sampling=sampling, health=apart, live=live, ring=ring)
+    if ring is not None:
+        steps.current.keep(len(ring.records))
+        steps.current.progress, ring.repeated = steps.probe.progress, steps.current
     steps.streams = streams
     steps.marks = live or sampling.traces or bool(observers.range_started)
     steps.when_read = None if times is None else follow_clock

@@ -52,10 +52,10 @@ class DecodeResolve(Handler):
         forward_mode: Named,
     ) -> None:
         phases, model_runner = self._phases, runner.model_runner
-        if not phases.steps.open or phases.tell_again(model_runner, attn_backend, forward_mode, result):
+        if not phases.steps.current.open or phases.tell_again(model_runner, attn_backend, forward_mode, result, runner):
             return
         declared = attn_backend.shared_read_ends(forward_mode)
-        phase = phases.tell(model_runner, attn_backend, forward_mode, declared, result)
+        phase = phases.tell(model_runner, attn_backend, forward_mode, declared, result, graph=runner)
         if phase.resolved < phase.declared:
             warn_unsound(phases, phase)
 
@@ -68,14 +68,14 @@ class RunnerExecute(Handler):
 
     def before(self, runner: GraphRunnerLike, forward_batch: BatchLike, *_: Any, **__: Any) -> Serving:  # noqa: ANN401, D102 - see Handler
         serving = Serving(runner.model_runner, forward_batch, forward_batch.forward_mode)
-        if self._phases.steps.open and forward_mode(serving.mode).is_prefill():
+        if self._phases.steps.current.open and forward_mode(serving.mode).is_prefill():
             serving.marked = self._phases.mark("prefill")
         self._phases.serving.append(serving)
         return serving
 
     def over(self, token: Serving, /) -> None:  # noqa: D102 - see Handler
         self.raised(token)
-        if not token.told and self._phases.steps.open:
+        if not token.told and self._phases.steps.current.open:
             backend = token.runner.attn_backend
             declared = backend.shared_read_ends(token.mode)
             idle = forward_mode(token.mode).is_idle()
@@ -110,7 +110,7 @@ class PublishPrefill(Handler):
         return _Before(model_runner.shared_read_done_event, runner=model_runner)
 
     def over(self, token: _Before, /) -> None:  # noqa: D102 - see Handler
-        if not self._phases.serving or not self._phases.steps.open:
+        if not self._phases.serving or not self._phases.steps.current.open:
             return
         serving = self._phases.serving[-1]
         serving.told = True
@@ -141,7 +141,7 @@ class DraftExtend(Handler):
     def over(self, token: _Before, /) -> None:  # noqa: D102 - see Handler
         leave(token.marked)
         phases = self._phases
-        if not phases.steps.open:
+        if not phases.steps.current.open:
             return
         runner: DraftExtendLike = token.runner
         model_runner, backend, mode = runner.model_runner, runner.draft_extend_attn_backend, runner.forward_mode

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Any
 
 from sglang_fence.contract import FallbackReason, FenceKind, ForwardMode
 from sglang_fence.observe.record import NO_STEP
-from sglang_fence.sglang_plugin.guard import COST_SAMPLE, METERED, Handler
+from sglang_fence.sglang_plugin.guard import Handler
 from sglang_fence.sglang_plugin.phases import role_of
+from sglang_fence.sglang_plugin.repeating import COST_SAMPLE, METERED, Likeness
 from sglang_fence.sglang_plugin.requests import traceparents
 from sglang_fence.sglang_plugin.steps import Verdict, leave
 from sglang_fence.sglang_plugin.words import forward_mode
@@ -15,7 +17,7 @@ from sglang_fence.sglang_plugin.words import forward_mode
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
-    from sglang_fence.observe.standing import Health
+    from sglang_fence.observe.ledger import Ledger
     from sglang_fence.sglang_plugin.border import Border
     from sglang_fence.sglang_plugin.guard import Meter
     from sglang_fence.sglang_plugin.phases import Phases
@@ -24,14 +26,17 @@ if TYPE_CHECKING:
     from sglang_fence.sglang_plugin.targets import Loop
     from sglang_fence.sglang_plugin.words import Named
 
+logger = logging.getLogger(__name__)
+
 
 class Watch:
     """What the scheduler's hooks share: the step in progress, who owned its last shared read, and the loop."""
 
-    def __init__(self, steps: Steps, phases: Phases, border: Border, health: Health, meter: Meter) -> None:
+    def __init__(self, steps: Steps, phases: Phases, border: Border, ledger: Ledger, meter: Meter) -> None:
         self.steps = steps
         self.phases = phases
-        self.health = health
+        self.health = ledger.health
+        self._ledger = ledger
         self.meter = meter
         self.loop: Loop | None = None
         """The loop that runs; None before it does, and where it isn't known."""
@@ -51,17 +56,19 @@ class Watch:
         self._lying: object | None = None
         """What lay in that one's mailbox when the step began."""
         self._verdict = Verdict()
+        self._demote_failed = False
+        steps.current.demote = self.demote
+        steps.current.ask_forced(
+            border.forced, getattr(border.forced, "variables", None), getattr(border.forced, "key", None)
+        )
 
     def begin(self, scheduler: SchedulerLike, batch: ScheduleBatchLike | None) -> None:
-        """Begin the next step, and close the one before where nobody did; ``batch`` is what it computes.
-
-        It is called on each step, and so does in one piece what would read better in three.
-        """
-        steps = self.steps
-        if steps.open:
+        """Begin the next step, and close the one before where nobody did; ``batch`` is what it computes."""
+        steps, current = self.steps, self.steps.current
+        if current.open:
             steps.close_absent()
-        steps.open = True
-        number = steps.number = steps.number + 1
+        current.open = True
+        number = current.number = current.number + 1
         self.meter.on = number % COST_SAMPLE == METERED
         if steps.probe.recording and self.forward_stream is not None:
             # The host has the results of all launches but those whose results lie in the queue.
@@ -69,6 +76,16 @@ class Watch:
         owner = self._owner_before = scheduler.model_worker.last_shared_read_runner
         self._lying = owner.shared_read_done_event
         self.forward_enqueued = False
+        self._start(batch, owner)
+        if self.forward_stream is None or batch is None:
+            return
+        if not scheduler.result_queue and scheduler.last_batch is not None:
+            # An overlapped launch has the last one's results still to process.
+            self.health.unoverlapped_launches[self._mode.value] += 1
+
+    def _start(self, batch: ScheduleBatchLike | None, owner: RunnerLike) -> None:
+        """Tell the probe that the newest step begins."""
+        steps, number = self.steps, self.steps.current.number
         if owner.attn_backend is not self._backend:
             self._backend = owner.attn_backend
             self._backend_name = type(self._backend).__name__
@@ -80,9 +97,6 @@ class Watch:
             self._raw_mode = batch.forward_mode
             self._mode = forward_mode(self._raw_mode)
         size = len(batch.reqs)
-        if self.forward_stream is not None and not scheduler.result_queue and scheduler.last_batch is not None:
-            # An overlapped launch has the last one's results still to process.
-            self.health.unoverlapped_launches[self._mode.value] += 1
         steps.probe.step_started(number, self._mode, self._backend_name, size, batch.extend_num_tokens or size)
 
     def judge(self, scheduler: SchedulerLike) -> Verdict:
@@ -96,7 +110,7 @@ class Watch:
         if owner is not self._owner:
             self._take_over(owner)
         event = verdict.event = owner.shared_read_done_event
-        served, number = self.phases.served.get(id(owner)), self.steps.number
+        served, number = self.phases.served.get(id(owner)), self.steps.current.number
         if served is not None and served.step != number:
             served = None
         verdict.published = None
@@ -116,6 +130,74 @@ class Watch:
                 idle = self._mode.is_idle()
                 verdict.reason = FallbackReason.IDLE if idle else FallbackReason.OWNER_SILENT
         return verdict
+
+    def arm(self, verdict: Verdict) -> None:
+        """Let steps that are like the one that was just counted only be counted, if nobody wants more of them."""
+        steps, owner = self.steps, self._owner
+        probe, loop = steps.probe, self.loop
+        if owner is None or loop is None or not loop.barrier or not probe.only_counts:
+            return
+        served, record = self.phases.served.get(id(owner)), probe.newest
+        if (
+            served is None
+            or served.phase is None
+            or served.graph is None
+            or served.backend is None
+            or served.mode is None
+            or served.declared is None
+            or served.resolved is None
+            or verdict.published is None
+        ):
+            return
+        place = self._ledger.place_of(record)
+        if place is None or record.phases[0] is not served.phase or any(self.health.errors.values()):
+            return
+        like, due = steps.current.like, probe.due
+        if like is not None and (like.phase, like.cell, like.graph) == (served.phase, place[0], served.graph):
+            steps.current.arm(like, due)
+            return
+        steps.current.arm(
+            Likeness(
+                owner=owner,
+                backend_name=self._backend_name,
+                batch_mode=self._raw_mode,
+                mode=self._mode,
+                graph=served.graph,
+                graph_backend=served.backend,
+                graph_mode=served.mode,
+                declared=served.declared,
+                resolved=served.resolved,
+                phase=served.phase,
+                cell=place[0],
+                route=place[1],
+            ),
+            due,
+        )
+
+    def demote(self) -> None:
+        """Begin the open step, which seemed to be a repetition, again; and tell it of what it was seen to do."""
+        current = self.steps.current
+        like, batch = current.like, current.batch
+        current.repeats, current.scheduler, current.batch = False, None, None
+        try:
+            if like is None:
+                return
+            owner = like.owner
+            self._owner_before, self._lying = owner, None
+            self.forward_enqueued = True
+            self._start(batch, owner)
+            started_ns = current.forget_row()
+            if started_ns is not None:
+                self.steps.probe.newest.started_ns = started_ns
+            if current.resolved:
+                self.phases.tell(
+                    owner, like.graph_backend, like.graph_mode, like.declared, like.resolved, graph=like.graph
+                )
+        except Exception as error:
+            self.health.errors["run_batch"] = self.health.errors.get("run_batch", 0) + 1
+            if not self._demote_failed:
+                self._demote_failed = True
+                logger.exception("sglang-fence: a step can't be begun again; serving goes on", exc_info=error)
 
     def _take_over(self, owner: RunnerLike) -> None:
         """Another runner owns the last shared read; the first of all is no change."""
@@ -171,7 +253,7 @@ class ApplyBarrier(Handler):
 
     def before(self, scheduler: SchedulerLike) -> Verdict:  # noqa: D102 - see Handler
         watch, steps = self._watch, self._steps
-        if not steps.open:  # its launch wasn't seen
+        if not steps.current.open:  # its launch wasn't seen
             watch.begin(scheduler, scheduler.cur_batch_for_debug)
         verdict = watch.judge(scheduler)
         if steps.marks:
@@ -185,12 +267,15 @@ class ApplyBarrier(Handler):
 
     def over(self, token: Verdict, /) -> None:  # noqa: D102 - see Handler
         steps = self._steps
-        steps.open = False
+        steps.current.open = False
         probe = steps.probe
         if steps.marks:
             leave(self._range)
         probe.after_wait(token)
-        if probe.timing and probe.pending:  # what was timed can wait for the next step that is: the others stay cheap
+        if not probe.timing:
+            if token.kind is FenceKind.FINE:
+                self._watch.arm(token)
+        elif probe.pending:  # what was timed can wait for the next step that is: the others stay cheap
             steps.read()
 
 

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import logging
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sglang_fence.observe.ledger import Ledger
 from sglang_fence.sglang_plugin.border import Border
 from sglang_fence.sglang_plugin.guard import Handler, Meter
 from sglang_fence.sglang_plugin.phases import Phases
+from sglang_fence.sglang_plugin.repeating_compiled import make_repeating
 from sglang_fence.sglang_plugin.runner_hooks import DecodeResolve, DraftExtend, PublishPrefill, RunnerExecute
 from sglang_fence.sglang_plugin.scheduler_hooks import (
     ApplyBarrier,
@@ -28,6 +29,8 @@ from sglang_fence.sglang_plugin.steps import Steps
 from sglang_fence.sglang_plugin.targets import LOOPS, ONLY_MARKED
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from sglang_fence.sglang_plugin.shapes import SchedulerLike
     from sglang_fence.sglang_plugin.switches import Switches
     from sglang_fence.sglang_plugin.targets import Loop
@@ -43,9 +46,9 @@ class Session:
         self.ledger = Ledger()
         self.meter = Meter()
         self.border = Border()
-        self.steps = Steps()
+        self.steps = Steps(make_repeating(self.ledger.health.cost_ns, self.meter.clock_ns))
         self.phases = Phases(self.steps)
-        self.watch = Watch(self.steps, self.phases, self.border, self.ledger.health, self.meter)
+        self.watch = Watch(self.steps, self.phases, self.border, self.ledger, self.meter)
         self._started: Started | None = None
         self.handlers: dict[str, Handler] = {
             "run_event_loop": SchedulerLife(self),
@@ -67,10 +70,22 @@ class Session:
     def loop_begins(self, scheduler: SchedulerLike, loop: Loop) -> None:
         """A loop is about to run; a server that changes its role runs one after the other."""
         self.watch.loop = loop
+        self.steps.current.arm(None)
         self.watch.forward_stream = scheduler.forward_stream if loop.barrier else None
         if self._started is None:
             self._started = start(self, scheduler)
         self._started.facts.loop = loop.label
+
+    def in_front(self, key: str, general: Callable[..., Any]) -> Callable[..., Any]:
+        """Return the hook that SGLang gets on the target ``key``: where steps repeat, one before the ``general``."""
+        current = self.steps.current
+        quick = {
+            "run_batch": current.launch,
+            "resolve_forward_inputs": current.inputs,
+            "decode_resolve": current.resolve,
+            "apply_war_barrier": current.barrier,
+        }
+        return quick[key](general) if key in quick else general
 
     def end(self, error: BaseException | None = None) -> None:
         """The scheduler is done, or ``error`` ended it: export what is left. A second time does nothing."""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from sglang_fence.contract import FenceKind
 from sglang_fence.observe.observer import Observers
 from sglang_fence.observe.probe import StepProbe
+from sglang_fence.sglang_plugin.repeating import Repeating
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,9 +39,14 @@ class Verdict:
 
 
 class Steps:
-    """The step in progress."""
+    """The step in progress.
 
-    def __init__(self) -> None:
+    Args:
+        current: which it is, and whether it repeats the one before. None: one that accounts for nothing.
+    """
+
+    def __init__(self, current: Repeating | None = None) -> None:
+        self.current = Repeating({}, 0) if current is None else current
         self.probe = StepProbe(Observers())
         """Nobody hears of what is told before a loop runs, and after the last one."""
         self.marks = False
@@ -49,12 +55,10 @@ class Steps:
         """SGLang's streams, dressed; None on a device without timing events, where any stream does."""
         self.when_read: Callable[[], None] | None = None
         """Called when device times were read."""
-        self.number = -1
-        self.open = False
-        """Whether a step was begun and not closed."""
 
     def observe_no_more(self) -> None:
         """Nobody hears of what comes."""
+        self.current.arm(None)
         self.probe = StepProbe(Observers())
         self.marks = False
         self.when_read = None
@@ -66,8 +70,11 @@ class Steps:
 
     def close_absent(self) -> None:
         """Close an open step that met no barrier."""
-        if self.open:
-            self.open = False
+        current = self.current
+        if current.open:
+            if current.repeats:
+                current.demote()
+            current.open = False
             self.probe.no_barrier()
             self.read()
 
@@ -82,7 +89,7 @@ class Steps:
     def idle(self) -> None:
         """Nothing will be launched soon: read all that is ready."""
         self.close_absent()
-        self.probe.progress.in_hand = self.number  # it idles once all results are processed, and not before
+        self.probe.progress.in_hand = self.current.number  # it idles once all results are processed, and not before
         self.probe.idle()
         if self.when_read is not None:
             self.when_read()

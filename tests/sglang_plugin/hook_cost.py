@@ -7,6 +7,9 @@ a step touches and no more. What a launch computes is left out; the functions th
 the launch around them. Blocks of steps with the hooks and without are run in turn, and the difference is what the hooks
 cost, SGLang's wrappers included. "By hook" is the plugin's own account, which leaves out its guards.
 
+"Cold": between two steps the core's own caches are filled with something else, as by a server's own work; then the
+plugin's own account is the only figure.
+
 ``timed``: device times on every step, taken with events of the host: what CUDA's own calls cost comes on top.
 """
 
@@ -34,6 +37,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 STEPS = 5_000
+COLD_STEPS, COLD_ROUNDS = 61, 60
+EVICTING = 1 << 23
+"""Bytes that are read between two cold steps: more than a core's own caches hold."""
 WIDTH = 32
 """Requests of the batch."""
 
@@ -111,10 +117,19 @@ class Stepping:
         self._bare = bare
         self._scheduler = scheduler
 
+    def cold_block(self) -> None:
+        """Run steps from cold caches."""
+        torch: Any = import_module("torch")
+        evicting = torch.zeros(EVICTING // 8, dtype=torch.int64)
+        self._use()
+        for _ in range(COLD_STEPS):
+            evicting.add_(1)
+            self._launch(self._scheduler, self._scheduler.cur_batch_for_debug)
+            self._barrier(self._scheduler)
+
     def block(self) -> float:
         """Return ns of processor time a step: what else runs on the machine is left out."""
-        self._bare.inputs.resolve_forward_inputs = self._inputs
-        self._bare.graph_class._resolve_shared_read_ends = self._resolve
+        self._use()
         launch, barrier, scheduler = self._launch, self._barrier, self._scheduler
         batch = scheduler.cur_batch_for_debug
         begun = thread_time_ns()
@@ -122,6 +137,10 @@ class Stepping:
             launch(scheduler, batch)
             barrier(scheduler)
         return (thread_time_ns() - begun) / STEPS
+
+    def _use(self) -> None:
+        self._bare.inputs.resolve_forward_inputs = self._inputs
+        self._bare.graph_class._resolve_shared_read_ends = self._resolve
 
 
 def load(bare: Bare, scheduler: Any) -> tuple[Stepping, Any]:
@@ -137,6 +156,8 @@ def load(bare: Bare, scheduler: Any) -> tuple[Stepping, Any]:
     plugin.Session.__init__ = keep
     import_module("sglang.srt.plugins").load_plugins()
     bare.scheduler_class.event_loop_overlap(scheduler)  # returns at once, and begins all that a loop begins
+    scheduler.last_batch, scheduler.result_queue = object(), [object()]  # the last launch's results are still to come
+    sessions[0].watch.loop = import_module("sglang_fence.sglang_plugin.targets").LOOPS["event_loop_overlap"]
     return Stepping(bare, scheduler), sessions[0]
 
 
@@ -151,6 +172,7 @@ def time_on_the_host(session: Any) -> None:
     """Let every step be timed, with events of the host in place of CUDA's."""
     host = Host()
     times = DeviceTimes(host, object(), HostStream(), DeviceClock(host, None, virtual=False))
+    session.steps.current.arm(None)
     session.steps.probe = StepProbe(Observers([session.ledger]), times, sampling=Sampling(timing_every=1))
 
 
@@ -186,6 +208,14 @@ def main(rounds: int) -> None:
             f"{name}: {statistics.median(costs):.0f} ns a step, {min(costs):.0f} to {max(costs):.0f}, {rounds} rounds"
         )
         print(f"  without: {statistics.median(nothing):.0f}; by hook, own account: {own}, {sum(own.values())} in all")
+        cold: dict[str, list[float]] = {}
+        for _ in range(COLD_ROUNDS):
+            before = account(session)
+            hooked.cold_block()
+            for hook, ns in account(session).items():
+                cold.setdefault(hook, []).append((ns - before.get(hook, 0)) / COLD_STEPS)
+        own = {hook: round(statistics.median(found)) for hook, found in cold.items() if any(found)}
+        print(f"  cold, by own account, median: {own}, {sum(own.values())} in all")
 
 
 def account(session: Any) -> dict[str, int]:

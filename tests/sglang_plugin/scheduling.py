@@ -16,6 +16,7 @@ from sglang_fence.observe.sampling import Sampling
 from sglang_fence.sglang_plugin.guard import Handler, Meter
 from sglang_fence.sglang_plugin.phases import Phases
 from sglang_fence.sglang_plugin.probing import install_probe
+from sglang_fence.sglang_plugin.repeating import Repeating
 from sglang_fence.sglang_plugin.runner_hooks import DecodeResolve, DraftExtend, PublishPrefill, RunnerExecute
 from sglang_fence.sglang_plugin.scheduler_hooks import ApplyBarrier, ForwardInputs, OnIdle, Ranged, RunBatch, Watch
 from sglang_fence.sglang_plugin.steps import Steps
@@ -131,13 +132,14 @@ class Scheduler:
         border: Border | None = None,
         observers: Sequence[Observer] = (),
         ring: FlightRing | None = None,
+        repeating: type[Repeating] | None = Repeating,
     ) -> None:
         self.border = border or Border()
         self.ledger = Ledger()
-        self.steps = Steps()
+        self.steps = Steps(None if repeating is None else repeating(self.ledger.health.cost_ns, 0))
         self.phases = Phases(self.steps)
         fake: Any = self.border
-        self.watch = Watch(self.steps, self.phases, fake, self.ledger.health, Meter())
+        self.watch = Watch(self.steps, self.phases, fake, self.ledger, Meter())
         self.watch.loop = LOOPS.get(loop or "")
         self.observers = Observers([self.ledger, *observers])
         shaped: Any = self
@@ -151,6 +153,11 @@ class Scheduler:
         self.execute_hook = RunnerExecute(self.phases)
         self.publish_hook = PublishPrefill(self.phases, fake)
         self.draft_hook = DraftExtend(self.phases, fake)
+        current, bare = self.steps.current, repeating is None
+        self._launch = bound(self.run_batch_hook, None if bare else current.launch)
+        self._barrier = bound(self.barrier_hook, None if bare else current.barrier)
+        self._inputs = bound(self.inputs_hook, None if bare else current.inputs)
+        self._resolve = bound(self.resolve_hook, None if bare else current.resolve)
 
         self.target = Runner()
         self.owner = self.target
@@ -171,9 +178,9 @@ class Scheduler:
         """Run one iteration: launch, then the barrier."""
         self.cur_batch_for_debug = Batch(member(mode))
         if seen:
-            around(self.run_batch_hook, lambda *_: [serve() for serve in served], self, self.cur_batch_for_debug)
+            self._launch(lambda *_: [serve() for serve in served], self, self.cur_batch_for_debug)
         if barrier:
-            around(self.barrier_hook, type(self).apply_barrier, self)
+            self._barrier(type(self).apply_barrier, self)
 
     def apply_barrier(self) -> None:
         """Take the publication."""
@@ -182,13 +189,13 @@ class Scheduler:
 
     def graph(self, runner: Runner, mode: str, resolved: str) -> None:
         """Replay a decode or verify graph."""
-        around(self.resolve_hook, lambda *_: member(resolved), runner, runner.attn_backend, member(mode))
+        self._resolve(lambda *_: member(resolved), runner, runner.attn_backend, member(mode))
         if resolved != "UNKNOWN":
             runner.shared_read_done_event = object()
 
     def forward_inputs(self) -> None:
         """Enqueue the first work of a forward."""
-        around(self.inputs_hook, lambda *_: None, self.cur_batch_for_debug, object())
+        self._inputs(lambda *_: None, self.cur_batch_for_debug, object())
 
     def phase(self, key: str, *inside: Callable[[], object]) -> None:
         """Run a function that is only marked."""
@@ -231,7 +238,18 @@ class Scheduler:
         return counts
 
 
-def around(handler: Handler, original: Callable[..., object], *args: object) -> None:
+def bound(
+    handler: Handler, in_front: Callable[[Callable[..., object]], Callable[..., object]] | None
+) -> Callable[..., object]:
+    """Return a handler's hook, with the one in front of it that recognises repeated steps."""
+
+    def general(original: Callable[..., object], *args: object) -> object:
+        return around(handler, original, *args)
+
+    return general if in_front is None else in_front(general)
+
+
+def around(handler: Handler, original: Callable[..., object], *args: object) -> object:
     """Call ``original`` with a hook around it, unguarded: an error of the hook's is the test's."""
     token = handler.before(*args)
     try:
@@ -241,3 +259,4 @@ def around(handler: Handler, original: Callable[..., object], *args: object) -> 
         raise
     handler.after(result, *args)
     handler.over(token)
+    return result

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from sglang_fence.observe.standing import Health
-from sglang_fence.sglang_plugin.guard import COST_SAMPLE, ERRORS_ALLOWED, METERED, Handler, Hook, Meter
+from sglang_fence.sglang_plugin.guard import ERRORS_ALLOWED, Handler, Hook, Meter
+from sglang_fence.sglang_plugin.repeating import COST_SAMPLE, METERED
 from sglang_fence.sglang_plugin.targets import TARGETS
 
 TARGET = TARGETS[0]

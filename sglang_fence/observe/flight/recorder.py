@@ -138,7 +138,9 @@ class FlightRecorder(AbstractContextManager["FlightRecorder"]):
     def snapshot(self, cause: Cause = Cause.ASKED, detail: str | None = None) -> Dump:
         """Return what a dump would hold now."""
         probe = self._probe
-        records = () if probe.ring is None else probe.ring.records
+        ring = probe.ring
+        records = () if ring is None else ring.all_records()
+        capacity = 0 if ring is None else len(ring.records)
         return Dump(
             version=__version__,
             rank=self._rank,
@@ -148,9 +150,9 @@ class FlightRecorder(AbstractContextManager["FlightRecorder"]):
             wall_ns=time.time_ns(),
             now_ns=probe.now_ns(),
             clock=self._clock,
-            capacity=len(records),
+            capacity=capacity,
             progress=progress_of(probe.progress),
-            steps=steps_of(records, probe.newest),
+            steps=steps_of(records, probe.newest)[-max(1, capacity) :],
             stack=stack_of(self._serving),
         )
 

@@ -26,7 +26,9 @@ class Recording:
     @property
     def newest(self) -> StepRecord:
         """The record of the step that began last; another one's as soon as the next begins."""
-        return self._record
+        record, repeated = self._record, None if self.ring is None else self.ring.repeated
+        row = None if repeated is None else repeated.row
+        return record if row is None or row.step < record.step else row
 
     def now_ns(self) -> int:
         """The clock of the records' host times. From any thread."""

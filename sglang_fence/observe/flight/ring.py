@@ -2,11 +2,28 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Protocol
+
 from sglang_fence.errors import ConfigError
 from sglang_fence.observe.record import StepRecord
 
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
 DEFAULT_STEPS = 256
 MAX_STEPS = 65_536
+
+
+class Repeated(Protocol):
+    """Keeps steps of its own."""
+
+    @property
+    def rows(self) -> Iterable[StepRecord]:
+        """Them, in any order."""
+
+    @property
+    def row(self) -> StepRecord | None:
+        """The newest of them, once there is one."""
 
 
 class FlightRing:
@@ -24,7 +41,13 @@ class FlightRing:
 
     def __init__(self, steps: int = DEFAULT_STEPS) -> None:
         self.check(steps)
+        self.repeated: Repeated | None = None
+        """Who keeps steps that repeat the one before; None: all are written here."""
         self.records = tuple(StepRecord(None) for _ in range(steps))
+
+    def all_records(self) -> tuple[StepRecord, ...]:
+        """Return every record, in any order; twice as many as there is room for, where steps repeat."""
+        return (*self.records, *(() if self.repeated is None else self.repeated.rows))
 
     @staticmethod
     def check(steps: int) -> None:

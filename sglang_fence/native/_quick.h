@@ -1,0 +1,83 @@
+/* What the parts of _quick share: the step in progress, and what it is compared with. */
+
+#ifndef SGLANG_FENCE_QUICK_H
+#define SGLANG_FENCE_QUICK_H
+
+#define Py_LIMITED_API 0x030B0000
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <structmember.h>
+#include <time.h>
+
+#define COST_SAMPLE 61 /* as in sglang_fence/sglang_plugin/repeating.py, as all that follows */
+#define METERED (COST_SAMPLE / 2)
+#define NO_STEP (-1)
+#define NOT_YET (-1)
+
+typedef long long number_t;
+
+enum progress { LAUNCHED, RESOLVED, FENCED };
+
+/* A step as the flight recorder keeps it. */
+typedef struct {
+    number_t step, batch_size, tokens, started_ns, entered_ns, barrier_ns;
+    void *event;    /* only told apart, never followed */
+    PyObject *like; /* owned */
+    enum progress progress;
+} row_t;
+
+/* The parts of a Likeness, in the order of their names in `likeness_names`. */
+enum likeness { OWNER, BATCH_MODE, GRAPH, GRAPH_BACKEND, GRAPH_MODE, RESULT, CELL, ROUTE, LIKENESSES };
+
+typedef struct {
+    PyObject_HEAD
+    number_t number, due, clock_ns;
+    char open, repeats, resolved, metered, launching;
+    PyObject *scheduler, *batch, *demote, *forced, *unset_in, *unset_name, *progress, *cost_ns, *like;
+    PyObject *part[LIKENESSES]; /* of like; owned */
+    row_t *rows;
+    Py_ssize_t row_count;
+    row_t *row;
+} repeating_t;
+
+/* Names of attributes, interned once. */
+enum name {
+    N_RESULT_QUEUE, N_FORWARD_MODE, N_MAILBOX, N_REQS, N_EXTEND_TOKENS, N_ENABLED, N_WORKER, N_LAST_RUNNER, N_STEPS,
+    N_IN_HAND, NAMES
+};
+extern PyObject *name_of[NAMES];
+
+/* Put a new reference in the place of one. */
+static inline void put(PyObject **place, PyObject *owned)
+{
+    PyObject *before = *place;
+    *place = owned;
+    Py_XDECREF(before);
+}
+
+static inline number_t now_ns(void)
+{
+    struct timespec now; /* the clock of time.perf_counter_ns */
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (number_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+/* Whether the step that is launched with these arguments may be a repetition; then it is begun. */
+int step_begins(repeating_t *self, PyObject *args);
+/* Whether what a graph resolved is as it was. */
+int step_resolves(repeating_t *self, PyObject *result, PyObject *args);
+/* Whether the barrier is about to come out as it did; then the step is counted. */
+int step_ends(repeating_t *self, PyObject *args);
+/* Let the general hooks begin the open step again. */
+void step_demote(repeating_t *self);
+/* Compare with nothing any more. */
+void forget_likeness(repeating_t *self);
+
+/* Make the hook of one of these kinds in front of `general`, or a call that only returns `general`. */
+enum hook_kind { LAUNCH, INPUTS, RESOLVE, BARRIER, GIVEN };
+PyObject *make_hook(enum hook_kind kind, repeating_t *repeating, PyObject *general);
+int add_hook_type(PyObject *module);
+/* The end of an object of a type made here, once what it holds is cleared. */
+void free_object(PyObject *self);
+
+#endif

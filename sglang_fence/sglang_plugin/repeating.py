@@ -1,0 +1,332 @@
+"""``Repeating``: steps that are like the one before are recognised by what they are made of, and only counted.
+
+A busy server decodes one token after the other by the same graphs: same mode, same backend, same ends, a fine fence
+each time. To look at all of it anew takes as long as everything else that the plugin does, since Python code that runs
+once a step runs from cold caches. So the hooks that look at everything, *the general ones*, say what a fine step of one
+phase was made of, a :class:`Likeness`; and the four hooks of :class:`Repeating` stand before them. They compare
+identities, and count a step that is alike in every respect. As soon as one isn't, the step is begun again in the
+general way (:attr:`Repeating.demote`), and the general hooks go on with it.
+
+:mod:`sglang_fence.native` has the same class compiled; tests hold both against the general hooks.
+"""
+
+from __future__ import annotations
+
+from time import perf_counter_ns
+from typing import TYPE_CHECKING, Any, Protocol
+
+from sglang_fence.contract import FenceKind, SharedReadEnds
+from sglang_fence.observe.record import NO_STEP, NOT_YET, StepRecord
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, MutableMapping, Sequence
+
+    from sglang_fence.contract import ForwardMode
+    from sglang_fence.observe.flight.progress import Progress
+    from sglang_fence.observe.record import Phase
+    from sglang_fence.sglang_plugin.shapes import BackendLike, RunnerLike
+    from sglang_fence.sglang_plugin.words import Named
+
+COST_SAMPLE = 61
+"""The cost of hooks is measured on each so-many-th step and multiplied. A prime, so that it falls on steps whose
+device times are taken as often as their share is."""
+
+METERED = COST_SAMPLE // 2
+"""Of the steps by their number modulo :data:`COST_SAMPLE`."""
+
+NEVER_DUE = 1 << 62
+"""A step number that isn't reached."""
+
+
+class Counted(Protocol):
+    """Where steps are counted."""
+
+    steps: int
+
+
+class Likeness:
+    """What a fine step of one phase was made of, and where it was counted. All of it is compared by identity.
+
+    The names of SGLang's parts are those of :mod:`sglang_fence.sglang_plugin.shapes`.
+    """
+
+    __slots__ = (
+        "backend_name",
+        "batch_mode",
+        "cell",
+        "declared",
+        "graph",
+        "graph_backend",
+        "graph_mode",
+        "mode",
+        "owner",
+        "phase",
+        "resolved",
+        "route",
+    )
+
+    def __init__(  # noqa: PLR0913 - one for each part
+        self,
+        *,
+        owner: RunnerLike,
+        backend_name: str,
+        batch_mode: object,
+        mode: ForwardMode,
+        graph: object,
+        graph_backend: BackendLike,
+        graph_mode: Named,
+        declared: Named,
+        resolved: Named,
+        phase: Phase,
+        cell: Counted,
+        route: Counted,
+    ) -> None:
+        self.owner = owner
+        """The model runner whose mailbox the barrier looks into."""
+        self.backend_name = backend_name
+        """Of its attention backend."""
+        self.batch_mode = batch_mode
+        """SGLang's mode of the batch."""
+        self.mode = mode
+        """The same in our words."""
+        self.graph = graph
+        """The runner of graphs that replayed."""
+        self.graph_backend = graph_backend
+        """The backend that it asked."""
+        self.graph_mode = graph_mode
+        """The mode that it asked for."""
+        self.declared = declared
+        """What that declared, which is settled when the server starts."""
+        self.resolved = resolved
+        """What SGLang resolved."""
+        self.phase = phase
+        self.cell = cell
+        self.route = route
+
+
+class Repeating:
+    """The step in progress, and whether it is like the ones before.
+
+    Args:
+        cost_ns: the plugin's own account by hook.
+        clock_ns: how long it takes to look at the clock, which is no part of what is measured.
+    """
+
+    def __init__(self, cost_ns: MutableMapping[str, int], clock_ns: int) -> None:
+        self.number = NO_STEP
+        """Of the newest step."""
+        self.open = False
+        """Whether a step was begun and not closed."""
+        self.repeats = False
+        """Whether the open step has been like the ones before so far. Then the general hooks know nothing of it."""
+        self.resolved = False
+        """Whether its graph said where its reads end."""
+        self.due = 0
+        """The first step that has to be looked at in any case."""
+        self.scheduler: Any = None
+        """Of the open step, where it repeats; as :attr:`batch`."""
+        self.batch: Any = None
+        self.rows: Sequence[StepRecord] = ()
+        """Repeated steps, where there is a flight recorder; each is written anew when its place comes round again."""
+        self.row: StepRecord | None = None
+        """The newest of them."""
+        self.progress: Progress | None = None
+        """What the flight recorder knows of the device; None: there is no recorder."""
+        self.demote: Callable[[], None] = _nothing
+        """Begins the open step in the general way, and tells it what has been seen so far. Raises nothing."""
+        self._cost_ns, self._clock_ns = cost_ns, clock_ns
+        self._forced: Callable[[], bool] = bool
+        self._like: Likeness | None = None
+        self._metered = self._launching = False
+
+    def keep(self, steps: int) -> None:
+        """Write down the last ``steps`` repeated steps."""
+        self.rows = tuple(StepRecord(None) for _ in range(steps))
+
+    def ask_forced(
+        self,
+        forced: Callable[[], bool],
+        unset_in: dict[Any, Any] | None = None,
+        unset_name: object = None,
+    ) -> None:
+        """Ask ``forced`` at each barrier whether every fence is to be coarse.
+
+        The compiled class needn't ask while ``unset_name`` isn't a key of ``unset_in``: then it isn't so.
+        """
+        del unset_in, unset_name
+        self._forced = forced
+
+    def arm(self, like: Likeness | None, due: int = 0) -> None:
+        """Take steps that are alike for repeated ones, up to step ``due``; None: none is."""
+        self._like, self.due = like, due
+
+    def forget_row(self) -> int | None:
+        """Strike the newest repeated step off the flight recorder's; return when it began, in ns; None: none was."""
+        if self.row is None or self.row.step == NO_STEP:
+            return None
+        self.row.step = NO_STEP
+        return self.row.started_ns
+
+    @property
+    def like(self) -> Likeness | None:
+        """What steps are compared with."""
+        return self._like
+
+    def launch(self, general: Callable[..., Any]) -> Callable[..., Any]:
+        """Return the hook around ``run_batch``, before the ``general`` one."""
+
+        def hook(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - whatever the target takes
+            if self._launching:  # a launch within a launch is the same step
+                return original(*args, **kwargs)
+            if self._like is None or kwargs or not self._begins(*args):
+                return general(original, *args, **kwargs)
+            self._launching = True
+            try:
+                return original(*args)
+            finally:
+                self._launching = False
+
+        return hook
+
+    def inputs(self, general: Callable[..., Any]) -> Callable[..., Any]:
+        """Return the hook around ``resolve_forward_inputs``: of a repeated step no device moment is taken."""
+
+        def hook(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - as above
+            if self.repeats:
+                return original(*args, **kwargs)
+            return general(original, *args, **kwargs)
+
+        return hook
+
+    def resolve(self, general: Callable[..., Any]) -> Callable[..., Any]:
+        """Return the hook around a decode graph's ``_resolve_shared_read_ends``."""
+
+        def hook(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - as above
+            if not self.repeats:
+                return general(original, *args, **kwargs)
+            result = original(*args, **kwargs)
+            if not kwargs and self._resolves(result, *args):
+                return result
+            self.demote()
+            return general(lambda *_, **__: result, *args, **kwargs)
+
+        return hook
+
+    def barrier(self, general: Callable[..., Any]) -> Callable[..., Any]:
+        """Return the hook around ``_apply_war_barrier``."""
+
+        def hook(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - as above
+            if self.repeats:
+                if not kwargs and self._ends(*args):
+                    result = original(*args)
+                    if self.row is not None:
+                        self.row.barrier_ns = perf_counter_ns()
+                    return result
+                self.demote()
+            return general(original, *args, **kwargs)
+
+        return hook
+
+    def _begins(self, scheduler: Any, batch: Any = None, *_: object) -> bool:  # noqa: ANN401 - SGLang's
+        """Begin a step, if it may be a repetition."""
+        like, number = self._like, self.number + 1
+        self._metered = metered = number % COST_SAMPLE == METERED
+        began = perf_counter_ns() if metered else 0
+        if like is None or self.open or number >= self.due or batch is None:
+            return False
+        try:
+            waiting = len(scheduler.result_queue)
+            if (
+                batch.forward_mode is not like.batch_mode
+                or not waiting  # the launch isn't overlapped with another
+                or like.owner.shared_read_done_event is not None
+            ):
+                return False
+            size = len(batch.reqs)
+            if self.rows:
+                self._write(like, number, size, batch.extend_num_tokens or size)
+            if self.progress is not None:
+                self.progress.in_hand = max(NO_STEP, number - 1 - waiting)
+        except Exception:  # noqa: BLE001 - whoever looks at everything will say what is wrong
+            self._like = None
+            return False
+        self.number, self.scheduler, self.batch = number, scheduler, batch
+        self.open = self.repeats = True
+        self.resolved = False
+        if metered:
+            self._meter("run_batch", began)
+        return True
+
+    def _resolves(self, result: object, runner: object = None, backend: object = None, mode: object = None) -> bool:
+        began = perf_counter_ns() if self._metered else 0
+        like = self._like
+        if (
+            like is None
+            or self.resolved
+            or runner is not like.graph
+            or backend is not like.graph_backend
+            or mode is not like.graph_mode
+            or result is not like.resolved
+        ):
+            return False
+        self.resolved = True
+        if self.row is not None:
+            self._write_phase(self.row, like)
+        if began:
+            self._meter("decode_resolve", began)
+        return True
+
+    def _ends(self, scheduler: Any = None, *_: object) -> bool:  # noqa: ANN401 - SGLang's
+        """Count the step, if its barrier comes out as the last ones did."""
+        began = perf_counter_ns() if self._metered else 0
+        like = self._like
+        try:
+            if (
+                like is None
+                or not self.resolved
+                or scheduler is not self.scheduler
+                or not scheduler._war_barrier_enabled  # noqa: SLF001 - SGLang's name; it has no other
+                or scheduler.model_worker.last_shared_read_runner is not like.owner
+            ):
+                return False
+            event = like.owner.shared_read_done_event
+            if event is None or self._forced():
+                return False
+        except Exception:  # noqa: BLE001 - as above
+            return False
+        like.cell.steps += 1
+        like.route.steps += 1
+        self.open = self.repeats = False
+        self.scheduler = self.batch = None
+        if (row := self.row) is not None:
+            row.fence, row.bound_record, row.event_id = FenceKind.FINE, self.number, id(event)
+            row.entered_ns = perf_counter_ns()
+        if began:
+            self._meter("apply_war_barrier", began)
+        return True
+
+    def _write(self, like: Likeness, number: int, size: int, tokens: int) -> None:
+        row = self.row = self.rows[number % len(self.rows)]
+        row.started_ns = perf_counter_ns()
+        row.step = number
+        row.mode, row.backend = like.mode, like.backend_name
+        row.batch_size, row.tokens = size, tokens
+        row.phases.clear()
+        row.declared = row.resolved = SharedReadEnds.UNKNOWN
+        row.downgrade = row.bound_record = row.event_id = None
+        row.fence = FenceKind.ABSENT
+        row.entered_ns = row.barrier_ns = NOT_YET
+
+    @staticmethod
+    def _write_phase(row: StepRecord, like: Likeness) -> None:
+        phase = like.phase
+        row.phases.append(phase)
+        row.declared, row.resolved, row.downgrade = phase.declared, phase.resolved, phase.downgrade
+
+    def _meter(self, hook: str, began: int) -> None:
+        spent = max(0, perf_counter_ns() - began - self._clock_ns)
+        self._cost_ns[hook] = self._cost_ns.get(hook, 0) + spent * COST_SAMPLE
+
+
+def _nothing() -> None:
+    """Nobody has to begin a step again: none repeats."""

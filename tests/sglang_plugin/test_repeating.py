@@ -1,0 +1,326 @@
+"""Steps that repeat the one before: in front of the general hooks, nothing that is counted may come out otherwise."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sglang_fence.observe.flight.ring import FlightRing
+from sglang_fence.observe.flight.snapshot import steps_of
+from sglang_fence.observe.observer import Observer
+from sglang_fence.sglang_plugin.repeating import Repeating
+from sglang_fence.sglang_plugin.repeating_compiled import compiled_class
+from tests.sglang_plugin.scheduling import Batch, Border, Runner, Scheduler, member
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from sglang_fence.observe.flight.facts import StepFacts
+
+COMPILED = compiled_class()
+KINDS = [
+    Repeating,
+    pytest.param(COMPILED, marks=pytest.mark.skipif(COMPILED is None, reason="the compiled part wasn't built")),
+]
+
+
+class StoppedError(Exception):
+    """Raised by a launch, on purpose."""
+
+
+class World:
+    """A scheduler that overlaps, and what may happen to it."""
+
+    def __init__(self, repeating: type[Repeating] | None, *, recorded: bool = True) -> None:
+        self.border = Border()
+        self.ring = FlightRing(8) if recorded else None
+        self.scheduler = Scheduler(border=self.border, ring=self.ring, repeating=repeating)
+        self.scheduler.watch.forward_stream = self.scheduler.forward_stream
+        self.scheduler.result_queue, self.scheduler.last_batch = [object()], Batch(member("DECODE"))
+        self.draft = Runner(is_draft_worker=True)
+
+    def act(self, action: str) -> None:
+        """Do what the action says."""
+        getattr(self, action)()
+
+    def fine(self) -> None:
+        target = self.scheduler.target
+        self.scheduler.step(
+            "DECODE", self.scheduler.forward_inputs, lambda: self.scheduler.graph(target, "DECODE", "IN_REPLAY")
+        )
+
+    def verify(self) -> None:
+        target = self.scheduler.target
+        self.scheduler.step("TARGET_VERIFY", lambda: self.scheduler.graph(target, "TARGET_VERIFY", "IN_REPLAY"))
+
+    def downgraded(self) -> None:
+        target = self.scheduler.target
+        self.scheduler.step("DECODE", lambda: self.scheduler.graph(target, "DECODE", "POST_REPLAY"))
+
+    def unknown(self) -> None:
+        target = self.scheduler.target
+        self.scheduler.step("DECODE", lambda: self.scheduler.graph(target, "DECODE", "UNKNOWN"))
+
+    def two_graphs(self) -> None:
+        scheduler, target = self.scheduler, self.scheduler.target
+        scheduler.step(
+            "DECODE",
+            lambda: scheduler.graph(target, "DECODE", "IN_REPLAY"),
+            lambda: scheduler.graph(target, "TARGET_VERIFY", "IN_REPLAY"),
+        )
+
+    def graph_then_draft(self) -> None:
+        scheduler, target = self.scheduler, self.scheduler.target
+        scheduler.step(
+            "DECODE",
+            lambda: scheduler.graph(target, "DECODE", "IN_REPLAY"),
+            lambda: scheduler.draft_extend(self.draft, publishes=False),
+        )
+
+    def eager(self) -> None:
+        self.scheduler.step("DECODE", lambda: self.scheduler.eager(self.scheduler.target, "DECODE"))
+
+    def prefill(self) -> None:
+        self.scheduler.step("EXTEND", lambda: self.scheduler.eager(self.scheduler.target, "EXTEND", publishes=True))
+
+    def silent(self) -> None:
+        self.scheduler.step("DECODE")
+
+    def no_barrier(self) -> None:
+        scheduler = self.scheduler
+        scheduler.step("DECODE", lambda: scheduler.graph(scheduler.target, "DECODE", "IN_REPLAY"), barrier=False)
+
+    def unseen_launch(self) -> None:
+        self.scheduler.step("DECODE", seen=False)
+
+    def nested(self) -> None:
+        scheduler = self.scheduler
+        scheduler.step("DECODE", lambda: scheduler.step("DECODE", self._graph, barrier=False))
+
+    def _graph(self) -> None:
+        self.scheduler.graph(self.scheduler.target, "DECODE", "IN_REPLAY")
+
+    def stale(self) -> None:
+        self.scheduler.target.shared_read_done_event = object()
+        self.silent()
+
+    def force(self) -> None:
+        self.border.forced_on = not self.border.forced_on
+
+    def switch_barrier(self) -> None:
+        scheduler: Any = self.scheduler
+        scheduler._war_barrier_enabled = not scheduler._war_barrier_enabled
+
+    def change_owner(self) -> None:
+        scheduler = self.scheduler
+        scheduler.owner = self.draft if scheduler.owner is scheduler.target else scheduler.target
+
+    def drain_queue(self) -> None:
+        self.scheduler.result_queue = [] if self.scheduler.result_queue else [object()]
+
+    def idle(self) -> None:
+        self.scheduler.idle()
+
+    def raising(self) -> None:
+        def stop() -> None:
+            raise StoppedError
+
+        with pytest.raises(StoppedError):
+            self.scheduler.step("DECODE", self._graph, stop)
+
+    def outcome(self) -> tuple[object, ...]:
+        """Return all that anybody could be told of it."""
+        ledger = self.scheduler.ledger
+        health = ledger.health
+        return (
+            self.scheduler.steps.current.number,
+            {
+                kind: (cell.steps, [(route.phases, route.steps) for route in cell.routes])
+                for kind, cell in ledger.cells.items()
+                if cell.steps
+            },
+            dict(ledger.phases),
+            dict(health.stale_publications),
+            dict(health.owner_changes),
+            dict(health.unoverlapped_launches),
+            {hook: count for hook, count in health.errors.items() if count},
+            self.scheduler.steps.probe.progress.in_hand,
+            [told(facts) for facts in self.recorded()],
+        )
+
+    def recorded(self) -> list[StepFacts]:
+        """Return what the flight recorder has."""
+        if self.ring is None:
+            return []
+        return list(steps_of(self.ring.all_records(), self.scheduler.steps.probe.newest))[-8:]
+
+
+def told(facts: StepFacts) -> tuple[object, ...]:
+    """Return what a dump says of a step, but for times and identities; of those, which are there."""
+    return (
+        facts.step,
+        facts.mode,
+        facts.backend,
+        facts.batch_size,
+        facts.tokens,
+        facts.phases,
+        facts.declared,
+        facts.resolved,
+        facts.downgrade,
+        facts.fence,
+        facts.reason,
+        facts.record,
+        facts.event is None,
+        facts.entered_ns is None,
+        facts.issued_ns is None,
+    )
+
+
+ACTIONS = [name for name in vars(World) if not name.startswith("_") and name not in {"act", "outcome", "recorded"}]
+RUNS = st.lists(
+    st.one_of(st.tuples(st.just("fine"), st.integers(1, 5)), st.tuples(st.sampled_from(ACTIONS), st.just(1))),
+    max_size=14,
+)
+
+
+@pytest.mark.parametrize("repeating", KINDS)
+@given(runs=RUNS)
+@settings(max_examples=300, deadline=None)
+def test_what_is_counted_is_what_the_general_hooks_alone_count(
+    repeating: type[Repeating], runs: list[tuple[str, int]]
+) -> None:
+    quick, general = World(repeating), World(None)
+    for world in (quick, general):
+        for action, times in runs:
+            for _ in range(times):
+                world.act(action)
+    assert quick.outcome() == general.outcome()
+
+
+@dataclass
+class Looked:
+    """How often the general hooks were asked."""
+
+    times: int = 0
+
+
+def counting(world: World) -> Looked:
+    """Count the general beginnings of steps."""
+    looked, watch = Looked(), world.scheduler.watch
+    begin = watch.begin
+
+    def counted(*args: Any) -> None:  # noqa: ANN401 - whatever it takes
+        looked.times += 1
+        begin(*args)
+
+    vars(watch)["begin"] = counted
+    return looked
+
+
+@pytest.mark.parametrize("repeating", KINDS)
+def test_the_general_hooks_see_the_first_step_and_no_repetition(repeating: type[Repeating]) -> None:
+    world = World(repeating)
+    looked = counting(world)
+    for _ in range(100):
+        world.fine()
+    assert looked.times == 1
+    assert world.scheduler.steps.current.number == 99
+    assert [facts.step for facts in world.recorded()] == list(range(92, 100))
+
+
+@pytest.mark.parametrize("repeating", KINDS)
+@pytest.mark.parametrize("hook", ["step_started", "barrier_applied", "step_finished", "range_started"])
+def test_whoever_wants_to_hear_of_each_step_does(repeating: type[Repeating], hook: str) -> None:
+    heard: list[object] = []
+    listening = type("Listening", (Observer,), {hook: lambda _, *told: heard.append(told)})
+    scheduler = Scheduler(observers=[listening()], repeating=repeating)
+    scheduler.result_queue = [object()]
+    for _ in range(10):
+        scheduler.step("DECODE", lambda: scheduler.graph(scheduler.target, "DECODE", "IN_REPLAY"))
+    assert len(heard) >= 10
+
+
+@pytest.mark.parametrize("repeating", KINDS)
+def test_after_an_error_every_step_is_looked_at(repeating: type[Repeating]) -> None:
+    world = World(repeating)
+    world.scheduler.ledger.health.errors["run_batch"] += 1
+    looked = counting(world)
+    for _ in range(5):
+        world.fine()
+    assert looked.times == 5
+
+
+@pytest.mark.parametrize("repeating", KINDS)
+@pytest.mark.parametrize("broken", ["result_queue", "model_worker"])
+def test_what_the_general_hooks_would_fail_at_is_left_to_them(repeating: type[Repeating], broken: str) -> None:
+    world = World(repeating)
+    for _ in range(3):
+        world.fine()
+    setattr(world.scheduler, broken, None)
+    with pytest.raises((AttributeError, TypeError)):  # unguarded here; the guard counts it where SGLang serves
+        world.fine()
+
+
+@pytest.mark.parametrize("repeating", KINDS)
+def test_the_cost_of_repeated_steps_is_accounted_for(repeating: type[Repeating]) -> None:
+    world = World(repeating)
+    for _ in range(61 * 3):
+        world.fine()
+    cost = world.scheduler.ledger.health.cost_ns
+    assert {hook for hook, ns in cost.items() if ns} >= {"run_batch", "apply_war_barrier"}
+
+
+@pytest.mark.parametrize("repeating", KINDS)
+def test_nothing_of_a_step_is_kept_alive_behind_its_barrier(repeating: type[Repeating]) -> None:
+    world = World(repeating)
+    for _ in range(3):
+        world.fine()
+    batch = weakref.ref(world.scheduler.cur_batch_for_debug)
+    world.scheduler.cur_batch_for_debug = None
+    gc.collect()
+    assert batch() is None
+
+
+@pytest.mark.parametrize("repeating", KINDS)
+def test_a_world_can_be_freed(repeating: type[Repeating]) -> None:
+    world = World(repeating)
+    for _ in range(3):
+        world.fine()
+    scheduler = weakref.ref(world.scheduler)
+    del world
+    gc.collect()
+    assert scheduler() is None
+
+
+@pytest.mark.parametrize("repeating", KINDS)
+def test_hooks_pass_on_what_the_original_returns_and_raises(repeating: type[Repeating]) -> None:
+    current = repeating({}, 0)
+
+    def general(original: Callable[..., object], *args: object, **kwargs: object) -> object:
+        return original(*args, **kwargs)
+
+    for make in (current.launch, current.inputs, current.resolve, current.barrier):
+        hook = make(general)
+        assert hook(lambda *args, **kwargs: (args, kwargs), 1, two=2) == ((1,), {"two": 2})
+        with pytest.raises(ZeroDivisionError):
+            hook(lambda: 1 // 0)
+
+
+@pytest.mark.skipif(COMPILED is None, reason="the compiled part wasn't built")
+def test_the_compiled_one_refuses_what_it_cannot_use() -> None:
+    made: Any = COMPILED
+    current = made({}, 0)
+    with pytest.raises(AttributeError, match="owner"):
+        current.arm(object())
+    with pytest.raises(ValueError, match="how many"):
+        current.keep(-1)
+    with pytest.raises(TypeError, match="dict"):
+        current.ask_forced(bool, [])
+    with pytest.raises(TypeError, match="original"):
+        current.launch(bool)()
