@@ -11,7 +11,7 @@ PYTEST_FLAGS ?=
 BIN := .venv/bin
 STAMP := .venv/installed
 # Compiled in place by the install, where there is a C compiler.
-NATIVE := $(wildcard sglang_fence/native/*.c)
+NATIVE := $(wildcard sglang_fence/native/*.[ch])
 
 # Test processes share the cores: one thread of torch in each. Nothing in the tests is fetched from a model hub.
 TEST_ENV := OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1

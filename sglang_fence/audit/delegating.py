@@ -60,7 +60,7 @@ class DelegatingDevice:
         """See the protocol."""
         return self.inner.as_event(timed)
 
-    def fence_moments(self, end: TimedEvent, released: TimedEvent, wait: TimedEvent) -> FenceMoments:
+    def fence_moments(self, end: TimedEvent, released: TimedEvent, wait: TimedEvent, /) -> FenceMoments:
         """See the protocol."""
         return self.inner.fence_moments(end, released, wait)
 

@@ -141,7 +141,7 @@ class CudaDevice:
         raw: Any = getattr(timed, "raw", None)
         return None if raw is None else CudaEvent(raw)
 
-    def fence_moments(self, end: TimedEvent, released: TimedEvent, wait: TimedEvent) -> FenceMoments:
+    def fence_moments(self, end: TimedEvent, released: TimedEvent, wait: TimedEvent, /) -> FenceMoments:
         """See the protocol: in one call, where that part is compiled."""
         if self._compiled is None:
             return PlainMoments(end, released, wait)

@@ -126,7 +126,7 @@ class DeviceModule(Protocol):
     def as_event(self, timed: TimedEvent) -> _Event | None:
         """Return ``timed`` as an event for the runtime's own use; None where it can't serve both."""
 
-    def fence_moments(self, end: TimedEvent, released: TimedEvent, wait: TimedEvent) -> FenceMoments:
+    def fence_moments(self, end: TimedEvent, released: TimedEvent, wait: TimedEvent, /) -> FenceMoments:
         """Return what takes F, R and A around a fence with these events, in as few calls as it can."""
 
     def host_ns(self) -> int:

@@ -1,7 +1,7 @@
 """The compiled parts: what a step calls, without Python's own cost. Optional; all works without them.
 
 Each is a C source of this folder and a module of the same name. :func:`part` says whether it is there and may be used.
-A part that was compiled from another source than the one beside it is left alone: it may do something else.
+One that says that it was compiled from another source than the one beside it is left alone: it may do something else.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def part(name: str, environ: Mapping[str, str] | None = None) -> Part:
     except ImportError as error:
         return Part(name, usable=False, why=f"can't be loaded: {error}")
     of = next((digest(source) for source in sources() if source.stem == name), None)
-    if of is not None and getattr(module, "SOURCE", None) != of:
+    if of is not None and getattr(module, "SOURCE", of) != of:
         return Part(name, usable=False, why="compiled from another source: run python -m sglang_fence.native.build")
     return Part(name, usable=True, why="compiled")
 

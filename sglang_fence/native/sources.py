@@ -14,5 +14,9 @@ def sources() -> list[Path]:
 
 
 def digest(source: Path) -> str:
-    """Return what tells one version of a source from another: a module says by it what it was compiled from."""
-    return hashlib.sha256(source.read_bytes()).hexdigest()[:16]
+    """Return what tells one version of a source, and of its headers, from another.
+
+    The compiler is given it as ``SOURCE``, for the module to keep under that name: it says what it was compiled from.
+    """
+    headers = sorted(source.parent.glob(f"{source.stem}*.h"))
+    return hashlib.sha256(b"\0".join(path.read_bytes() for path in (source, *headers))).hexdigest()[:16]

@@ -29,6 +29,14 @@ class FenceMoments(Protocol):
         """Return the µs from R to F and from A to R; None while one of the three isn't reached. Never blocks."""
 
 
+class OneByOne:
+    """The part of a device that takes moments with :class:`PlainMoments`."""
+
+    def fence_moments(self, end: Any, released: Any, wait: Any, /) -> PlainMoments:  # noqa: ANN401 - the device's events
+        """Return what takes F, R and A with these events, one call after the other."""
+        return PlainMoments(end, released, wait)
+
+
 class PlainMoments:
     """One call after the other."""
 

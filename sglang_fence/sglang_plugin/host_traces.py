@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from sglang_fence.observe.assembly import assemble
 from sglang_fence.observe.clock import DeviceClock
 from sglang_fence.observe.durations import Moments
-from sglang_fence.observe.moments import PlainMoments
+from sglang_fence.observe.moments import OneByOne
 from sglang_fence.observe.observer import Observer
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ class HostEvent:
         return (end_event._at_ns - self._at_ns) / 1e3
 
 
-class Host:
+class Host(OneByOne):
     """The host, as what a clock is made of."""
 
     def timed_event(self) -> HostEvent:
@@ -40,10 +40,6 @@ class Host:
 
     def as_event(self, timed: HostEvent, /) -> None:
         """Nothing on the host is recorded for two."""
-
-    def fence_moments(self, end: HostEvent, released: HostEvent, wait: HostEvent, /) -> PlainMoments:
-        """Take them one by one."""
-        return PlainMoments(end, released, wait)
 
     def host_ns(self) -> int:
         """Real time."""

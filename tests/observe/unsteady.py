@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from itertools import cycle
 from typing import TYPE_CHECKING
 
-from sglang_fence.observe.moments import PlainMoments
+from sglang_fence.observe.moments import OneByOne
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,7 +36,7 @@ class UnsteadyEvent:
 
 
 @dataclass(eq=False)
-class UnsteadyDevice:
+class UnsteadyDevice(OneByOne):
     """Its clock runs ``ppm`` millionths fast; ``latencies`` in ns come round and round."""
 
     ppm: float = 0.0
@@ -58,9 +58,6 @@ class UnsteadyDevice:
         if self.broken:
             msg = "the driver is gone"
             raise RuntimeError(msg)
-
-    def fence_moments(self, end: UnsteadyEvent, released: UnsteadyEvent, wait: UnsteadyEvent, /) -> PlainMoments:
-        return PlainMoments(end, released, wait)
 
     def timed_event(self) -> UnsteadyEvent:
         return UnsteadyEvent(self)

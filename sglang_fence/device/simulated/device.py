@@ -15,7 +15,7 @@ from sglang_fence.device.simulated.streams import SimulatedEvent, SimulatedStrea
 from sglang_fence.device.simulated.timeline import PS_PER_US, to_us
 from sglang_fence.errors import CaptureError
 from sglang_fence.observe.device_times import Offsets
-from sglang_fence.observe.moments import PlainMoments
+from sglang_fence.observe.moments import OneByOne
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from sglang_fence.device.simulated.accesses import Hazard, Op, Touch
     from sglang_fence.device.simulated.graphs import DeclaredRows
     from sglang_fence.device.simulated.ordering import Ordering
-    from sglang_fence.observe.moments import FenceMoments
     from sglang_fence.observe.timing import TimedEvent
 
 PS_PER_NS = PS_PER_US // 1000
@@ -33,7 +32,7 @@ PS_PER_NS = PS_PER_US // 1000
 _CPU = torch.device("cpu")
 
 
-class SimulatedDevice:
+class SimulatedDevice(OneByOne):
     """A device whose kernels cost virtual time, run on the CPU, and are checked for hazards."""
 
     def __init__(
@@ -130,10 +129,6 @@ class SimulatedDevice:
 
     def as_event(self, timed: TimedEvent) -> None:
         """None: asking a timing event orders nothing here, and what the runtime asks has to."""
-
-    def fence_moments(self, end: TimedEvent, released: TimedEvent, wait: TimedEvent) -> FenceMoments:
-        """Take them one by one: A when the host gets to the wait, which is later in virtual time."""
-        return PlainMoments(end, released, wait)
 
     def host_ns(self) -> int:
         """Virtual time."""

@@ -87,7 +87,7 @@ class ImmediateDevice:
         msg = "a device without streams has no times"
         raise NotImplementedError(msg)
 
-    def fence_moments(self, end: object, released: object, wait: object) -> NoReturn:  # noqa: ARG002 - the protocol's
+    def fence_moments(self, end: object, released: object, wait: object, /) -> NoReturn:  # noqa: ARG002 - the protocol's
         """Nor moments; as :meth:`timed_event`.
 
         Raises:
