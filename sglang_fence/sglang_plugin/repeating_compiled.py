@@ -32,6 +32,8 @@ def compiled_class() -> type[Repeating] | None:
     class Compiled(_quick.Repeating):
         """As :class:`Repeating`."""
 
+        compiled = True
+
         @property
         def rows(self) -> tuple[StepRecord, ...]:
             """See :class:`Repeating`."""
