@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from sglang_fence.analyze.report import analyse
+from sglang_fence.analyze.tables import TABLES, WAITS
 from sglang_fence.contract import FenceKind
 from tests.analyze.conftest import FORWARD, SCHEDULE, THREAD
 from tests.analyze.making.compare import WARM_UP, compare
@@ -36,7 +38,7 @@ AHEAD, BEHIND, FAR_BEHIND, AT_THE_MARKER = -2_000_000, 300_000, 600_000, 100_000
 """When the host makes a step's first record, from when the graph begins."""
 
 TOLD = {
-    "late_record_us": [(10_000 + RECORD_LATE) / 1e3] * 10,
+    "late_record_us": [(3_000 + BETWEEN + RECORD_LATE) / 1e3] * 10,
     "offsets": {"marker_copy_us": COPY_LATE / 1e3, "marker_copy_busy_us": COPY_LATE / 1e3},
 }
 
@@ -64,7 +66,7 @@ def calibrate(made: MadeCapture, host: Host) -> None:
         made.work(BUSY, at, at + 5_000)
         made.wait(LATE_STREAM, at + 8_000, made.record(BUSY))
         made.record(LATE_STREAM)
-        host.now = at + 15_000
+        host.now = at + 8_000 + BETWEEN
         host.called()
 
 
@@ -187,12 +189,14 @@ def test_without_a_calibration_nothing_is_corrected(compared: Callable[..., Comp
     assert compared(BEHIND, short)["late_record_us"] is None
 
 
-def test_without_the_hosts_calls_the_waits_still_say_that_the_copy_is_late(compared: Callable[..., Compared]) -> None:
+def test_without_the_hosts_calls_the_waits_say_that_the_copy_is_late_and_by_how_much(
+    compared: Callable[..., Compared],
+) -> None:
     late = compared(BEHIND, TOLD, ("CUPTI_ACTIVITY_KIND_RUNTIME",))["lateness"]
     assert late["calls_traced"] == 0.0
     assert late["copy_recorded"] == {LATE: STEPS - WARM_UP}
     assert late["end_recorded"] == {IN_TIME: STEPS - WARM_UP}
-    assert late["slack_corrected_for_late_records"] is None
+    assert agrees(late["slack_corrected_for_late_records"])
     assert late["slack_from_the_copys_call"]["around_median_p99"] < 0.01
 
 
@@ -212,3 +216,10 @@ def test_on_an_h200_under_the_tool_every_copy_of_the_marker_came_late_and_the_fu
     found = lateness(pairs, Calibration.of(sight, {}))
     assert found["copy_recorded"] == {LATE: 23}
     assert found["end_recorded"] == ends
+
+
+@pytest.mark.parametrize("table", [table.name for table in TABLES if table is not WAITS])
+def test_a_table_that_is_missing_costs_an_answer_and_no_more(compared: Callable[..., Compared], table: str) -> None:
+    found = compared(BEHIND, TOLD, (table,))
+    assert found["steps"] in {0, STEPS - WARM_UP}
+    assert json.dumps(found)

@@ -13,6 +13,7 @@ account tells of the host and not of the device; ``lateness`` says in which step
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from sglang_fence.analyze.report import analyse
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.analyze.making.lateness import Pair
+    from tests.analyze.making.witnessing import Sight
 
 WARM_UP = 20
 """Steps that are left out: the first replays of a graph load it."""
@@ -40,11 +42,8 @@ def compare(path: Path, record: Mapping[str, Any], told: Mapping[str, Any] | Non
         told: what ``serve --witness`` wrote; without it, nothing is corrected for what came late.
     """
     sight = witnessed(path)
-    seen, known = sight.steps, Calibration.of(sight, told or {})
-    steps = {step.number: step for step in analyse(path).steps}
-    fine = [row for row in record["steps"] if row["fence"] == FenceKind.FINE and row["step"] >= WARM_UP]
-    rows = [row for row in fine if None not in {row["slack_us"], row["wait_us"]}]
-    pairs: list[Pair] = [(row, seen[row["step"]], steps.get(row["step"])) for row in rows if row["step"] in seen]
+    known = Calibration.of(sight, told or {})
+    pairs = _pairs(path, sight, record)
     offset = known.witness_us
     return {
         "steps": len(pairs),
@@ -82,6 +81,25 @@ def compare(path: Path, record: Mapping[str, Any], told: Mapping[str, Any] | Non
         "lateness": lateness(pairs, known),
         "bounds_us": {"median": MEDIAN_BOUND_US, "p99": P99_BOUND_US},
     }
+
+
+def moments(path: Path, record: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return what each step is compared by, in ns of the capture's clock, beside what the observer said of it."""
+    return [
+        {
+            "observer": {key: row[key] for key in ("slack_us", "wait_us", "forward_us")},
+            "capture": asdict(one),
+            "marker": None if step is None else [step.reads_end, step.reads_end_latest],
+        }
+        for row, one, step in _pairs(path, witnessed(path), record)
+    ]
+
+
+def _pairs(path: Path, sight: Sight, record: Mapping[str, Any]) -> list[Pair]:
+    steps = {step.number: step for step in analyse(path).steps}
+    fine = [row for row in record["steps"] if row["fence"] == FenceKind.FINE and row["step"] >= WARM_UP]
+    rows = [row for row in fine if None not in {row["slack_us"], row["wait_us"]}]
+    return [(row, sight.steps[row["step"]], steps.get(row["step"])) for row in rows if row["step"] in sight.steps]
 
 
 def _nodes(pairs: Iterable[Pair], which: str) -> list[tuple[float, float]]:

@@ -66,7 +66,7 @@ def late_records(sight: Sight, told: Mapping[str, Any]) -> list[float]:
     read, calls = told.get("late_record_us") or [], sight.late_records
     if len(read) != len(calls):
         return []
-    return [us - (call.start - end) / 1e3 for us, (end, call) in zip(read, calls, strict=True) if call is not None]
+    return [us - (call.start - end) / 1e3 for us, (end, call) in zip(read, calls, strict=True)]
 
 
 def lateness(pairs: Sequence[Pair], known: Calibration) -> dict[str, Any]:
@@ -165,7 +165,7 @@ class _Judged:
     def corrected(self) -> float | None:
         """The slack that an observer must read whose records were made by these calls."""
         if self.copy == LATE:
-            copied = _less(self._recorded(self.seen.copy_call), self._taken_off)
+            copied = _less(self._recorded(self.seen.copy_call or self.seen.copy_asked), self._taken_off)
         else:
             copied = self._marker if self.copy == self.witness == IN_TIME else None
         return _not_negative(_less(self._end, copied))

@@ -27,7 +27,7 @@ from typing import Any
 import torch
 
 from sglang_fence.cli import main
-from sglang_fence.device.cuda import CudaDevice, CudaStream
+from sglang_fence.device.cuda import CudaDevice, CudaEvent, CudaStream
 from sglang_fence.device.cuda_spinning import cuda_spinner
 from sglang_fence.device.cuda_timing import CudaObserverStream, make_timed_event, open_driver
 from sglang_fence.models.served import ServedModel
@@ -83,7 +83,7 @@ class Witness:
             passed = self._keep_busy()
             in_time.record(self._busy)
             torch.cuda.synchronize()
-            observer.raw.wait_event(passed)
+            observer.wait_event(CudaEvent(passed))
             copied.record(observer)
             torch.cuda.synchronize()
             us = in_time.elapsed_us(copied)

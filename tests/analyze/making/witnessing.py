@@ -66,7 +66,7 @@ class Sight:
     late_ns: tuple[int, ...]
     """How late the witness's kernels start, from its calibration."""
 
-    late_records: tuple[tuple[int, HostCall | None], ...]
+    late_records: tuple[tuple[int, HostCall], ...]
     """The calibration of records that come late: when the kernel before had ended, and the record's call."""
 
 
@@ -77,7 +77,10 @@ def witnessed(path: Path) -> Sight:
         streams = stream_work(capture, graph_shapes(capture, ranges))
         waits = sorted(stream_waits(capture), key=lambda wait: wait.called)
         calls = HostCalls(capture)
-    forward = max((key for key, work in streams.items() if work.replays), key=lambda key: len(streams[key].replays))
+    replaying = [key for key, work in streams.items() if work.replays]
+    if not replaying:
+        return Sight({}, (), ())
+    forward = max(replaying, key=lambda key: len(streams[key].replays))
     barriers = [found for found in ranges if found.name == "barrier" and found.step >= 0]
     seen: dict[int, Witnessed] = {}
     witness: StreamKey | None = None
@@ -90,7 +93,7 @@ def witnessed(path: Path) -> Sight:
         fence, others = working[-1], [wait for wait in working[:-1] if wait.stream != working[-1].stream]
         if streams[forward].done_before(fence.correlation) is None:
             continue
-        copies = [wait for wait in inside if wait.stream not in streams and wait.record == fence.record]
+        copies = [wait for wait in inside if wait.stream not in streams and wait.record == fence.record is not None]
         witness = others[-1].stream if others else witness
         asked = _Asked(fence, others[-1] if others else None, copies[-1] if copies else None)
         seen[barrier.step] = _witnessed(barrier.step, asked, since, forward, streams, calls)
@@ -166,10 +169,10 @@ def _calibrated(
     streams: Mapping[StreamKey, StreamWork],
     witness: StreamKey | None,
     calls: HostCalls,
-) -> tuple[tuple[int, ...], tuple[tuple[int, HostCall | None], ...]]:
+) -> tuple[tuple[int, ...], tuple[tuple[int, HostCall], ...]]:
     """Return how late the witness starts, and the late records, from what was done before the first barrier."""
     late: list[int] = []
-    records: list[tuple[int, HostCall | None]] = []
+    records: list[tuple[int, HostCall]] = []
     busy: StreamKey | None = None
     for wait in waits:
         record = wait.record
@@ -185,5 +188,6 @@ def _calibrated(
                 late.append(began - end)
         elif record.stream == busy and wait.stream not in streams:
             copied = calls.first_record(wait.stream, wait.correlation, sys.maxsize)
-            records.append((end, calls.of(wait.stream[0], copied)))
+            # Where the tool doesn't trace that call, the wait before it does for both, here and in the steps.
+            records.append((end, calls.of(wait.stream[0], copied) or HostCall(wait.called, wait.called)))
     return tuple(late), tuple(records)
