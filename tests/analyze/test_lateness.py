@@ -34,8 +34,8 @@ READS_END, MARKER, NEXT_NODE, FORWARD_END = 20_000, 25_000, 220_000, 500_000
 CALL, BETWEEN = 3_000, 11_000
 """How long a call of the host takes, and from the beginning of one to that of the next."""
 
-AHEAD, BEHIND, FAR_BEHIND, AT_THE_MARKER = -2_000_000, 300_000, 600_000, 100_000
-"""When the host makes a step's first record, from when the graph begins."""
+AHEAD, BEHIND, FAR_BEHIND, AT_THE_MARKER = -8_800_000, 300_000, 600_000, 100_000
+"""When the host records a step's end, from when the graph begins. It is ahead while the forward before still runs."""
 
 TOLD = {
     "late_record_us": [(3_000 + BETWEEN + RECORD_LATE) / 1e3] * 10,
@@ -68,15 +68,22 @@ def calibrate(made: MadeCapture, host: Host) -> None:
         made.record(LATE_STREAM)
         host.now = at + 8_000 + BETWEEN
         host.called()
+    # The observer's own calibration, which stands behind another stream.
+    made.work(FORWARD, 2_000_000, 2_005_000)
+    made.wait(OBSERVER, 2_001_000, made.record(FORWARD))
+    made.record(OBSERVER)
 
 
 def serve(made: MadeCapture, host: Host, step: int, lag: int) -> dict[str, Any]:
     """Serve a step whose host is late by so much; return the row that an observer would have recorded."""
     zero = PERIOD_NS * (step + 2)
     host.now = zero + min(lag, 0) - 1_000_000
-    made.work(SCHEDULE, host.now, host.now + 1_000)
+    prepares_long = lag < 0 and step % 3 == 0
+    busy_until = zero + lag + 90_000 if prepares_long else host.now + 1_000
+    made.work(SCHEDULE, host.now, busy_until)
     made.record(FORWARD)
     begun = host.called() + RECORD_LATE
+    begun = max(begun, busy_until, zero - PERIOD_NS + FORWARD_END)
     call = made.replay(host.now, [(0, zero, zero + READS_END), (2, zero + NEXT_NODE, zero + FORWARD_END)])
     bound = made.record(FORWARD, call)
     host.now = zero + lag + step * 100  # no two steps alike
@@ -93,7 +100,7 @@ def serve(made: MadeCapture, host: Host, step: int, lag: int) -> dict[str, Any]:
     made.work(WITNESS, ran, ran + 50)
     host.called()
     made.record(SCHEDULE)
-    waited = host.called() + RECORD_LATE
+    waited = max(host.called() + RECORD_LATE, busy_until)
     made.wait(SCHEDULE, host.now, bound)
     made.name_range("barrier.fine", host.now, None, step)
     released = copied - COPY_LATE  # which the observer takes off, whether or not the marker is what it waited for
