@@ -155,6 +155,7 @@ def test_a_host_that_is_ahead_records_all_in_time_and_nothing_needs_a_correction
     assert late["wait_observer_less_witness_when_all_in_time"]["median"] == (BETWEEN - RECORD_LATE) / 1e3
     assert agrees(late["wait_the_same_from_the_observers_call"])
     assert late["slack_corrected_where_end_in_time_and_copy_late"] is None
+    assert agrees(late["forward_corrected_for_late_records"])
 
 
 def test_a_copy_that_comes_late_is_told_from_an_end_that_does(compared: Callable[..., Compared]) -> None:
