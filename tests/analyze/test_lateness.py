@@ -49,6 +49,8 @@ class Host:
     def __init__(self, made: MadeCapture) -> None:
         self.made = made
         self.now = 0
+        self.moments: dict[int, int] = {}
+        """When the device reached what a call recorded."""
 
     def called(self) -> int:
         """Trace the call that was made last, and return when it began."""
@@ -89,20 +91,21 @@ def serve(made: MadeCapture, host: Host, step: int, lag: int) -> dict[str, Any]:
     host.now = zero + lag + step * 100  # no two steps alike
     made.name_range("barrier", host.now, host.now + 8 * BETWEEN, step)
     made.record(FORWARD)
-    end = max(zero + FORWARD_END, host.called() + RECORD_LATE)
+    end = host.moments[made.calls] = max(zero + FORWARD_END, host.called() + RECORD_LATE)
     made.wait(OBSERVER, host.now, bound)
     host.called()
     made.record(OBSERVER)
-    copied = max(zero + MARKER + COPY_LATE, host.called() + RECORD_LATE)
+    copied = host.moments[made.calls] = max(zero + MARKER + COPY_LATE, host.called() + RECORD_LATE)
     made.wait(WITNESS, host.now, bound)
     host.called()
     ran = max(zero + MARKER, host.now) + WITNESS_LATE
     made.work(WITNESS, ran, ran + 50)
     host.called()
     made.record(SCHEDULE)
-    waited = max(host.called() + RECORD_LATE, busy_until)
+    waited = host.moments[made.calls] = max(host.called() + RECORD_LATE, busy_until)
     made.wait(SCHEDULE, host.now, bound)
     made.name_range("barrier.fine", host.now, None, step)
+    made.record(FORWARD)  # as the allocator does for memory that is freed
     released = copied - COPY_LATE  # which the observer takes off, whether or not the marker is what it waited for
     return {
         "step": step,
@@ -120,7 +123,13 @@ Compared = dict[str, Any]
 def compared(make: Callable[[], MadeCapture], tmp_path: Path) -> Callable[..., Compared]:
     """Make a capture whose host is late by so much, and compare it with what an observer would have recorded."""
 
-    def of(lag: int, told: dict[str, Any] | None = TOLD, without: tuple[str, ...] = ()) -> Compared:
+    def of(
+        lag: int,
+        told: dict[str, Any] | None = TOLD,
+        without: tuple[str, ...] = (),
+        *,
+        events: bool = False,
+    ) -> Compared:
         made = make()
         host = Host(made)
         calibrate(made, host)
@@ -130,6 +139,12 @@ def compared(make: Callable[[], MadeCapture], tmp_path: Path) -> Callable[..., C
             with closing(sqlite3.connect(path)) as database:
                 database.execute('ALTER TABLE CUPTI_ACTIVITY_KIND_RUNTIME ADD COLUMN "end"')
                 database.execute('UPDATE CUPTI_ACTIVITY_KIND_RUNTIME SET "end" = start + ?', (CALL,))
+                if events:
+                    database.execute("ALTER TABLE CUPTI_ACTIVITY_KIND_CUDA_EVENT ADD COLUMN timestamp DEFAULT 0")
+                    database.executemany(
+                        "UPDATE CUPTI_ACTIVITY_KIND_CUDA_EVENT SET timestamp = ? WHERE correlationId = ?",
+                        [(moment, call) for call, moment in host.moments.items()],
+                    )
                 database.commit()
         return compare(path, {"steps": rows}, told)
 
@@ -180,6 +195,14 @@ def test_an_end_that_comes_late_is_corrected_too(compared: Callable[..., Compare
     assert agrees(late["slack_corrected_for_late_records"])
     assert agrees(late["forward_corrected_for_late_records"])
     assert late["forward_end_behind_its_record_us"]["p99"] < 0
+
+
+@pytest.mark.parametrize("lag", [AHEAD, BEHIND, FAR_BEHIND, AT_THE_MARKER])
+def test_the_tools_own_reading_of_the_events_needs_no_correction(compared: Callable[..., Compared], lag: int) -> None:
+    assert compared(lag)["lateness"]["slack_from_the_tools_own_events"] is None
+    late = compared(lag, events=True)["lateness"]
+    assert agrees(late["slack_from_the_tools_own_events"])
+    assert agrees(late["wait_from_the_tools_own_events"])
 
 
 def test_between_the_two_nodes_nobody_can_tell(compared: Callable[..., Compared]) -> None:

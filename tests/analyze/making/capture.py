@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING, Any
 from sglang_fence.analyze.report import analyse
 from sglang_fence.analyze.strip import strip
 from tests.analyze.expectations import SUFFIX, from_record, unlike
-from tests.analyze.making.compare import compare, moments, spread_of_record
+from tests.analyze.making.compare import compare, spread_of_record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -171,9 +171,12 @@ class Making:
 
     def _compare(self, name: str, database: Path, told: dict[str, Any], witness: Path) -> dict[str, Any]:
         calibrated = json.loads(witness.read_text(encoding="utf-8")) if witness.is_file() else {}
-        with gzip.open(self.out / f"{name}.moments.json.gz", "wt", encoding="utf-8") as file:
-            json.dump({"calibrated": calibrated, "steps": moments(database, told)}, file, separators=(",", ":"))
-        return compare(database, told, calibrated)
+
+        def keep(moments: list[dict[str, Any]]) -> None:
+            with gzip.open(self.out / f"{name}.moments.json.gz", "wt", encoding="utf-8") as file:
+                json.dump({"calibrated": calibrated, "steps": moments}, file, separators=(",", ":"))
+
+        return compare(database, told, calibrated, keep)
 
     def _add(self, name: str, database: Path, known: dict[str, Any]) -> dict[str, Any]:
         copy = self._work / f"{name}.stripped.sqlite"

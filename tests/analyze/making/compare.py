@@ -23,7 +23,7 @@ from tests.analyze.making.lateness import Calibration, late_records, lateness
 from tests.analyze.making.witnessing import witnessed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
     from pathlib import Path
 
     from tests.analyze.making.lateness import Pair
@@ -33,18 +33,26 @@ WARM_UP = 20
 """Steps that are left out: the first replays of a graph load it."""
 
 
-def compare(path: Path, record: Mapping[str, Any], told: Mapping[str, Any] | None = None) -> dict[str, Any]:
+def compare(
+    path: Path,
+    record: Mapping[str, Any],
+    told: Mapping[str, Any] | None = None,
+    keep: Callable[[list[dict[str, Any]]], None] | None = None,
+) -> dict[str, Any]:
     """Return the differences, in µs, as median and as p50, p99 and maximum of what is left around it.
 
     Args:
         path: the capture.
         record: what ``sglang-fence run --record`` wrote.
         told: what ``serve --witness`` wrote; without it, nothing is corrected for what came late.
+        keep: gets what each step is compared by, before anything is made of it.
     """
     sight = witnessed(path)
     known = Calibration.of(sight, told or {})
     pairs = _pairs(path, sight, record)
     offset = known.witness_us
+    if keep is not None:
+        keep(_moments(pairs))
     return {
         "steps": len(pairs),
         "witness_late_us": spread([ns / 1e3 for ns in sight.late_ns]),
@@ -83,15 +91,15 @@ def compare(path: Path, record: Mapping[str, Any], told: Mapping[str, Any] | Non
     }
 
 
-def moments(path: Path, record: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return what each step is compared by, in ns of the capture's clock, beside what the observer said of it."""
+def _moments(pairs: Iterable[Pair]) -> list[dict[str, Any]]:
+    """Return what the capture says of each step, in ns of its clock, beside what the observer said of it, in µs."""
     return [
         {
             "observer": {key: row[key] for key in ("slack_us", "wait_us", "forward_us")},
             "capture": asdict(one),
             "marker": None if step is None else [step.reads_end, step.reads_end_latest],
         }
-        for row, one, step in _pairs(path, witnessed(path), record)
+        for row, one, step in pairs
     ]
 
 

@@ -90,6 +90,8 @@ def lateness(pairs: Sequence[Pair], known: Calibration) -> dict[str, Any]:
         "slack_corrected_where_end_in_time_and_copy_late": _differences(
             (one.slack, one.corrected) for one in judged if (one.end, one.copy) == (IN_TIME, LATE)
         ),
+        "slack_from_the_tools_own_events": _differences((one.slack, one.read_slack) for one in judged),
+        "wait_from_the_tools_own_events": _differences((one.wait_us, one.read_wait) for one in judged),
         "slack_from_the_copys_call": _differences((one.slack, one.from_copy_call) for one in judged),
         "forward_corrected_for_late_records": _differences((one.forward, one.forward_corrected) for one in judged),
     }
@@ -171,6 +173,20 @@ class _Judged:
         return _not_negative(_less(self._end, copied))
 
     @property
+    def read_slack(self) -> float | None:
+        """F less R by the tool's own reading of the very events that the observer reads, with what it takes off."""
+        return _not_negative(_less(_us(self.seen.end_read), self._copied))
+
+    @property
+    def read_wait(self) -> float | None:
+        """R less A, likewise."""
+        return _not_negative(_less(self._copied, _us(self.seen.wait_read)))
+
+    @property
+    def _copied(self) -> float | None:
+        return _less(_us(self.seen.copy_read), self._taken_off)
+
+    @property
     def from_copy_call(self) -> float | None:
         """The forward's end less the host's own moment of the copy, with nothing calibrated."""
         call = self.seen.copy_call or self.seen.copy_asked
@@ -201,6 +217,10 @@ def _judge(call: HostCall | None, before: int | None, behind: int | None) -> str
     if call.end <= before:
         return IN_TIME
     return LATE if call.start >= behind else UNSURE
+
+
+def _us(ns: int | None) -> float | None:
+    return None if ns is None else ns / 1e3
 
 
 def _less(one: float | None, other: float | None) -> float | None:

@@ -57,6 +57,12 @@ class Witnessed:
     copy_asked: HostCall | None = None
     """Around the record of R, where only waits are known: from the observer's wait to the fence's."""
 
+    end_read: int | None = None
+    """When the device reached the record of F, where the tool was asked to tell; likewise the next two."""
+
+    copy_read: int | None = None
+    wait_read: int | None = None
+
 
 @dataclass(frozen=True, slots=True)
 class Sight:
@@ -123,7 +129,7 @@ def _witnessed(
     work, schedule, process = streams[forward], streams[fence.stream], fence.stream[0]
     end, idle = work.done_before(fence.correlation), schedule.done_before(fence.correlation) or 0
     first, last = _call_after(work, since), _call_before(work, fence.correlation)
-    started = calls.first_record(forward, since, first)
+    started = calls.last_record(forward, since, first)  # behind those of memory that was freed
     ready = [streams[key].done_before(started or first) or 0 for key in (forward, fence.stream)]
     witness = asked.witness
     ran = None if witness is None else _call_after(streams[witness.stream], witness.correlation)
@@ -143,6 +149,9 @@ def _witnessed(
         copy_call=calls.of(process, copied),
         wait_call=calls.of(process, waited),
         copy_asked=None if copy is None else HostCall(copy.called, fence.called),
+        end_read=calls.moment(forward, ended),
+        copy_read=None if copy is None else calls.moment(copy.stream, copied),
+        wait_read=calls.moment(fence.stream, waited),
     )
 
 
