@@ -40,6 +40,9 @@ class Barrier:
     marked: FenceKind | None
     """What our mark in the range says."""
 
+    copied: int | None = None
+    """When the host told the observer's stream to wait for the same record, in ns; None where it didn't."""
+
 
 def named_barriers(
     ranges: Sequence[NamedRange],
@@ -63,10 +66,19 @@ def named_barriers(
         last = bisect_left(mine, found.end, key=lambda wait: wait.called)
         # The observer's own stream waits in there as well, to copy the marker's moment; nothing ever runs on it.
         inside = [wait for wait in mine[first:last] if wait.stream in streams]
+        fence = inside[-1] if inside else None
+        copied = None if fence is None else _copied(mine[first:last], fence, streams)
         key = (found.process, found.step)
         mode = next((mode for name, mode in _MODES.items() if name in phases[key]), ForwardMode.DECODE)
-        barriers.append(Barrier(found.process, inside[-1] if inside else None, found.step, mode, marks.get(key)))
+        barriers.append(Barrier(found.process, fence, found.step, mode, marks.get(key), copied))
     return barriers
+
+
+def _copied(waits: Sequence[Wait], fence: Wait, streams: Mapping[StreamKey, StreamWork]) -> int | None:
+    if fence.record is None:
+        return None
+    copies = [wait.called for wait in waits if wait.stream not in streams and wait.record == fence.record]
+    return copies[-1] if copies else None
 
 
 def inferred_barriers(waits: Sequence[Wait], streams: Mapping[StreamKey, StreamWork]) -> list[Barrier]:

@@ -98,6 +98,13 @@ def _inferred(steps: Sequence[Step], shapes: Mapping[GraphKey, GraphShape], *, n
         said.append("Some graph has several nodes for which nothing runs; the first behind the preparation is taken.")
     if any(step.basis is Basis.ASSUMED for step in steps):
         said.append("Lost slack with basis replay_launch assumes that reads end before the replay; nobody audited it.")
+    late = sum(bool(step.observer_late) for step in steps)
+    if late:
+        said.append(
+            f"In {late} step(s) the host had the observer copy the end of reads when that had passed "
+            "(observer_late_us, at the least). An event reads no earlier than it is recorded, so the observer's slack "
+            "is so much smaller there.",
+        )
     return said
 
 

@@ -68,6 +68,7 @@ def _step(report: Report, step: Step, process: int, zero: int) -> JsonValue:
         "slack_us": _us(step.slack),
         "slack_least_us": _us(step.slack_least),
         "wait_us": _us(step.wait),
+        "observer_late_us": _us(step.observer_late),
         "lost_slack_us": _us(step.lost_slack),
         "lost_slack_basis": step.basis,
         "bound_to_earlier_step": step.earlier,

@@ -64,6 +64,9 @@ class Step:
     """Where the reads of a coarse step ended, or are assumed to."""
 
     basis: Basis | None = None
+    copied: int | None = None
+    """When the host told the observer to copy the moment of the record, just before the wait."""
+
     earlier: bool = False
     """Whether the wait is bound to a record from before the step: the fence then held nothing back of it."""
 
@@ -88,6 +91,14 @@ class Step:
         if self.waited_from is None or self.reads_end is None:
             return None
         return max(self.waited_from, self.reads_end)
+
+    @property
+    def observer_late(self) -> int | None:
+        """How long after the end of reads, at least, the host had the observer copy that moment, in ns; 0: in time.
+
+        An event reads no earlier than it is recorded, so the observer's slack is so much smaller, down to none.
+        """
+        return _span(self.reads_end_latest, self.copied)
 
     @property
     def overtaken(self) -> bool:
@@ -172,6 +183,7 @@ def _measured(
         next_work=next_work,
         lost_from=lost_from,
         basis=basis,
+        copied=barrier.copied,
         earlier=record.correlation < since,
     )
 

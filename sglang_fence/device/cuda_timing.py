@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ctypes
 from functools import cache
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 import torch
 
@@ -113,6 +113,20 @@ class TorchEvent:
         if not (self.raw.query() and end_event.raw.query()):
             return None
         return float(self.raw.elapsed_time(end_event.raw)) * 1e3
+
+
+class HandledEvent(Protocol):
+    """A timing event of the driver's, whichever code records and reads it."""
+
+    @property
+    def handle(self) -> int:
+        """The driver's."""
+
+
+def handle_of(event: TimedEvent) -> int | None:
+    """Return the driver's own handle of an event; None where PyTorch records and reads it."""
+    handle: object = getattr(event, "handle", None)
+    return handle if isinstance(handle, int) else None
 
 
 class CudaObserverStream:

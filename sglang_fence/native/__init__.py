@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 MOMENTS = "_moments"
 """Takes and reads a step's device moments through the CUDA driver."""
 
+QUICK = "_quick"
+"""Recognises steps that repeat the one before, and counts them, for the plugin."""
+
 
 class Part(NamedTuple):
     """One of the compiled parts."""

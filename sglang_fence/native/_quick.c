@@ -7,17 +7,25 @@
 
 #include "_quick.h"
 
+#ifndef SOURCE
+#define SOURCE "" /* the build says from which source this was compiled */
+#endif
+
 PyObject *name_of[NAMES];
 
 static const char *const names[NAMES] = {
     "result_queue", "forward_mode",         "shared_read_done_event", "reqs",
     "extend_num_tokens", "_war_barrier_enabled", "model_worker",           "last_shared_read_runner",
-    "steps",             "in_hand",
+    "steps",             "in_hand",             "cuda_event",
 };
 
 static const char *const likeness_names[LIKENESSES] = {
     "owner", "batch_mode", "graph", "graph_backend", "graph_mode", "resolved", "cell", "route",
 };
+
+#include "_quick_rows.h"
+
+#include "_quick_times.h"
 
 #include "_quick_step.h"
 
@@ -49,10 +57,15 @@ static int repeating_init(repeating_t *self, PyObject *args, PyObject *kwargs)
 static PyObject *repeating_arm(repeating_t *self, PyObject *args)
 {
     PyObject *like, *part[LIKENESSES] = {NULL};
-    number_t due = 0;
-    if (!PyArg_ParseTuple(args, "O|L", &like, &due))
+    number_t due = 0, every = 0;
+    if (!PyArg_ParseTuple(args, "O|LL", &like, &due, &every))
         return NULL;
+    if (every < 0 || (every && !self->times.on)) {
+        PyErr_SetString(PyExc_ValueError, "arm(): no times are taken");
+        return NULL;
+    }
     self->due = due;
+    self->times.every = every;
     if (like == self->like)
         Py_RETURN_NONE;
     if (like == Py_None) {
@@ -70,73 +83,6 @@ static PyObject *repeating_arm(repeating_t *self, PyObject *args)
         self->part[place] = part[place];
     self->like = Py_NewRef(like);
     Py_RETURN_NONE;
-}
-
-static void free_rows(repeating_t *self)
-{
-    for (Py_ssize_t place = 0; place < self->row_count; place++)
-        Py_CLEAR(self->rows[place].like);
-    PyMem_Free(self->rows);
-    self->rows = self->row = NULL;
-    self->row_count = 0;
-}
-
-static PyObject *repeating_keep(repeating_t *self, PyObject *steps)
-{
-    Py_ssize_t count = PyLong_AsSsize_t(steps);
-    if (count < 0) {
-        if (!PyErr_Occurred())
-            PyErr_SetString(PyExc_ValueError, "keep() takes how many steps to keep, 0 or more");
-        return NULL;
-    }
-    free_rows(self);
-    if (count && (self->rows = PyMem_Calloc(count, sizeof *self->rows)) == NULL)
-        return PyErr_NoMemory();
-    for (Py_ssize_t place = 0; place < count; place++)
-        self->rows[place].step = NO_STEP;
-    self->row_count = count;
-    Py_RETURN_NONE;
-}
-
-/* step, batch_size, tokens, started_ns, entered_ns, barrier_ns, event, like, progress */
-static PyObject *row_tuple(const row_t *row)
-{
-    PyObject *event = row->event == NULL ? Py_NewRef(Py_None) : PyLong_FromVoidPtr(row->event);
-    return event == NULL ? NULL
-                         : Py_BuildValue("(LLLLLLNOi)", row->step, row->batch_size, row->tokens, row->started_ns,
-                                         row->entered_ns, row->barrier_ns, event, row->like, (int)row->progress);
-}
-
-static PyObject *repeating_kept(repeating_t *self, PyObject *ignored)
-{
-    (void)ignored;
-    PyObject *found = PyList_New(0);
-    for (Py_ssize_t place = 0; found != NULL && place < self->row_count; place++) {
-        if (self->rows[place].step == NO_STEP)
-            continue;
-        PyObject *row = row_tuple(&self->rows[place]);
-        if (row == NULL || PyList_Append(found, row) < 0)
-            Py_CLEAR(found);
-        Py_XDECREF(row);
-    }
-    return found;
-}
-
-static PyObject *repeating_newest(repeating_t *self, PyObject *ignored)
-{
-    (void)ignored;
-    if (self->row == NULL || self->row->step == NO_STEP)
-        Py_RETURN_NONE;
-    return row_tuple(self->row);
-}
-
-static PyObject *repeating_forget_row(repeating_t *self, PyObject *ignored)
-{
-    (void)ignored;
-    if (self->row == NULL || self->row->step == NO_STEP)
-        Py_RETURN_NONE;
-    self->row->step = NO_STEP;
-    return PyLong_FromLongLong(self->row->started_ns);
 }
 
 static PyObject *repeating_ask_forced(repeating_t *self, PyObject *args)
@@ -190,6 +136,10 @@ static int repeating_traverse(repeating_t *self, visitproc visit, void *arg)
         Py_VISIT(self->part[place]);
     for (Py_ssize_t place = 0; place < self->row_count; place++)
         Py_VISIT(self->rows[place].like);
+    for (Py_ssize_t place = 0; place < self->times.count; place++)
+        Py_VISIT(self->times.slots[place].like);
+    Py_VISIT(self->times.settle);
+    Py_VISIT(self->times.fail);
     return 0;
 }
 
@@ -205,6 +155,7 @@ static int repeating_clear(repeating_t *self)
     Py_CLEAR(self->cost_ns);
     forget_likeness(self);
     free_rows(self);
+    free_times(self);
     return 0;
 }
 
@@ -221,6 +172,9 @@ static PyMethodDef repeating_methods[] = {
     {"kept", (PyCFunction)repeating_kept, METH_NOARGS, NULL},
     {"newest", (PyCFunction)repeating_newest, METH_NOARGS, NULL},
     {"forget_row", (PyCFunction)repeating_forget_row, METH_NOARGS, NULL},
+    {"take_times", (PyCFunction)repeating_take_times, METH_VARARGS, NULL},
+    {"drain", (PyCFunction)repeating_drain, METH_O, NULL},
+    {"give_up", (PyCFunction)(void (*)(void))repeating_give_up, METH_VARARGS | METH_KEYWORDS, NULL},
     {"ask_forced", (PyCFunction)repeating_ask_forced, METH_VARARGS, NULL},
     {"launch", (PyCFunction)repeating_launch, METH_O, NULL},
     {"inputs", (PyCFunction)repeating_inputs, METH_O, NULL},
@@ -232,6 +186,9 @@ static PyMethodDef repeating_methods[] = {
 static PyMemberDef repeating_members[] = {
     {"number", T_LONGLONG, offsetof(repeating_t, number), 0, NULL},
     {"due", T_LONGLONG, offsetof(repeating_t, due), READONLY, NULL},
+    {"timed_every", T_LONGLONG, offsetof(repeating_t, times.every), READONLY, NULL},
+    {"pending", T_PYSSIZET, offsetof(repeating_t, times.pending), READONLY, NULL},
+    {"times_taken", T_BOOL, offsetof(repeating_t, times.on), READONLY, NULL},
     {"open", T_BOOL, offsetof(repeating_t, open), 0, NULL},
     {"repeats", T_BOOL, offsetof(repeating_t, repeats), 0, NULL},
     {"resolved", T_BOOL, offsetof(repeating_t, resolved), 0, NULL},
@@ -272,6 +229,8 @@ static int quick_exec(PyObject *module)
         return -1;
     int status = PyModule_AddObjectRef(module, "Repeating", type);
     Py_DECREF(type);
+    if (status == 0)
+        status = PyModule_AddStringConstant(module, "SOURCE", SOURCE);
     return status < 0 ? status : add_hook_type(module);
 }
 

@@ -6,6 +6,7 @@
 #define Py_LIMITED_API 0x030B0000
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
+#include <string.h>
 #include <structmember.h>
 #include <time.h>
 
@@ -26,24 +27,48 @@ typedef struct {
     enum progress progress;
 } row_t;
 
+/* The events of one step, and which it was. */
+typedef struct {
+    void *end, *released, *wait;
+    PyObject *like; /* owned */
+    number_t step;
+} slot_t;
+
+/* What device moments are taken with; all zero: none are. */
+typedef struct {
+    void *library;
+    char on; /* whether they are taken: there are events, and no call has failed */
+    int (*record)(void *event, void *stream);
+    int (*wait)(void *stream, void *event, unsigned flags);
+    int (*elapsed)(float *ms, void *start, void *end);
+    int (*capturing)(void *stream, int *status);
+    void *forward, *schedule, *observer;
+    slot_t *slots; /* a ring: `pending` of them, from `first` on */
+    Py_ssize_t count, first, pending, given_up;
+    double copy_us, busy_us;
+    PyObject *settle, *fail; /* owned */
+    number_t every;          /* of each so-many-th step; 0: of none */
+} times_t;
+
 /* The parts of a Likeness, in the order of their names in `likeness_names`. */
 enum likeness { OWNER, BATCH_MODE, GRAPH, GRAPH_BACKEND, GRAPH_MODE, RESULT, CELL, ROUTE, LIKENESSES };
 
 typedef struct {
     PyObject_HEAD
     number_t number, due, clock_ns;
-    char open, repeats, resolved, metered, launching;
+    char open, repeats, resolved, timed, metered, launching;
     PyObject *scheduler, *batch, *demote, *forced, *unset_in, *unset_name, *progress, *cost_ns, *like;
     PyObject *part[LIKENESSES]; /* of like; owned */
     row_t *rows;
     Py_ssize_t row_count;
     row_t *row;
+    times_t times;
 } repeating_t;
 
 /* Names of attributes, interned once. */
 enum name {
     N_RESULT_QUEUE, N_FORWARD_MODE, N_MAILBOX, N_REQS, N_EXTEND_TOKENS, N_ENABLED, N_WORKER, N_LAST_RUNNER, N_STEPS,
-    N_IN_HAND, NAMES
+    N_IN_HAND, N_CUDA_EVENT, NAMES
 };
 extern PyObject *name_of[NAMES];
 
@@ -68,6 +93,8 @@ int step_begins(repeating_t *self, PyObject *args);
 int step_resolves(repeating_t *self, PyObject *result, PyObject *args);
 /* Whether the barrier is about to come out as it did; then the step is counted. */
 int step_ends(repeating_t *self, PyObject *args);
+/* The wait is enqueued. */
+void step_over(repeating_t *self);
 /* Let the general hooks begin the open step again. */
 void step_demote(repeating_t *self);
 /* Compare with nothing any more. */

@@ -68,8 +68,8 @@ static PyObject *hook_barrier(hook_t *self, PyObject *args, PyObject *kwargs, in
     if (step->repeats) {
         if (plain && step_ends(step, args)) {
             PyObject *result = call_original(args, NULL);
-            if (result != NULL && step->row != NULL)
-                step->row->barrier_ns = now_ns();
+            if (result != NULL)
+                step_over(step);
             return result;
         }
         step_demote(step);

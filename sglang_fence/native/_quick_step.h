@@ -39,50 +39,6 @@ static int attribute_is(PyObject *object, enum name name, PyObject *wanted)
     return same;
 }
 
-static Py_ssize_t length_of(PyObject *object, enum name name)
-{
-    PyObject *found = PyObject_GetAttr(object, name_of[name]);
-    if (found == NULL)
-        return -1;
-    Py_ssize_t length = PyObject_Size(found);
-    Py_DECREF(found);
-    return length;
-}
-
-/* The batch's tokens: what it extends by, or one a request where that is nothing. */
-static number_t tokens_of(PyObject *batch, Py_ssize_t size)
-{
-    PyObject *found = PyObject_GetAttr(batch, name_of[N_EXTEND_TOKENS]);
-    if (found == NULL)
-        return -1;
-    number_t tokens = found == Py_None ? 0 : PyLong_AsLongLong(found);
-    Py_DECREF(found);
-    if (tokens == -1 && PyErr_Occurred())
-        return -1;
-    return tokens ? tokens : size;
-}
-
-static int write_row(repeating_t *self, number_t number, PyObject *batch)
-{
-    Py_ssize_t size = length_of(batch, N_REQS);
-    number_t tokens = size < 0 ? -1 : tokens_of(batch, size);
-    if (tokens < 0)
-        return -1;
-    row_t *row = self->row = &self->rows[number % self->row_count];
-    if (row->like != self->like) {
-        Py_XDECREF(row->like);
-        row->like = Py_NewRef(self->like);
-    }
-    row->started_ns = now_ns();
-    row->step = number;
-    row->batch_size = size;
-    row->tokens = tokens;
-    row->progress = LAUNCHED;
-    row->entered_ns = row->barrier_ns = NOT_YET;
-    row->event = NULL;
-    return 0;
-}
-
 static int note_results_in_hand(repeating_t *self, number_t newest)
 {
     PyObject *number = PyLong_FromLongLong(newest < NO_STEP ? NO_STEP : newest);
@@ -177,7 +133,7 @@ static int add_one(PyObject *counter)
     return status;
 }
 
-/* Return what is published for the barrier to wait for, borrowed, if it is as it was; NULL: it isn't. */
+/* Return what is published for the barrier to wait for, if it is as it was; NULL: it isn't. */
 static PyObject *event_of(repeating_t *self, PyObject *scheduler)
 {
     PyObject *enabled = PyObject_GetAttr(scheduler, name_of[N_ENABLED]);
@@ -193,8 +149,10 @@ static PyObject *event_of(repeating_t *self, PyObject *scheduler)
     PyObject *event = PyObject_GetAttr(self->part[OWNER], name_of[N_MAILBOX]);
     if (event == NULL)
         return NULL;
-    Py_DECREF(event); /* the mailbox keeps it */
-    return event == Py_None || is_forced(self) != 0 ? NULL : event;
+    if (event != Py_None && is_forced(self) == 0)
+        return event;
+    Py_DECREF(event);
+    return NULL;
 }
 
 int step_ends(repeating_t *self, PyObject *args)
@@ -206,9 +164,13 @@ int step_ends(repeating_t *self, PyObject *args)
     PyObject *event = event_of(self, self->scheduler);
     if (event == NULL || add_one(self->part[CELL]) < 0 || add_one(self->part[ROUTE]) < 0) {
         PyErr_Clear();
+        Py_XDECREF(event);
         return 0;
     }
     self->open = self->repeats = 0;
+    self->timed = self->times.every && self->number % self->times.every == 0;
+    if (self->timed)
+        record_times(self, event);
     Py_CLEAR(self->scheduler);
     Py_CLEAR(self->batch);
     if (self->row != NULL) {
@@ -216,9 +178,22 @@ int step_ends(repeating_t *self, PyObject *args)
         self->row->event = event;
         self->row->entered_ns = now_ns();
     }
+    Py_DECREF(event);
     if (began)
         meter(self, "apply_war_barrier", began);
     return 1;
+}
+
+void step_over(repeating_t *self)
+{
+    if (self->row != NULL)
+        self->row->barrier_ns = now_ns();
+    if (!self->timed || self->times.pending <= BATCH)
+        return;
+    number_t began = self->metered ? now_ns() : 0;
+    drain_times(self, DRAIN_LIMIT);
+    if (began)
+        meter(self, "apply_war_barrier", began);
 }
 
 void step_demote(repeating_t *self)

@@ -42,6 +42,7 @@ class Choosing(Ranging):
     _metered: bool
     _newest: int
     _reader: Reader
+    _record: StepRecord
     _sampler: Sampler
     _since: int
     _times: DeviceTimes | None
@@ -50,6 +51,17 @@ class Choosing(Ranging):
     def due(self) -> int:
         """The first step from here on that may be more than counted."""
         return _NEVER if self._due == inf else int(self._due)
+
+    @property
+    def due_beyond_slack(self) -> tuple[int, int]:
+        """The first step from here on of which more may be asked than slack and wait; and each so-many-th has these.
+
+        0 in the place of the latter: none has, before the former.
+        """
+        every, times = self.sampling.timing_every, self._times
+        if times is None or every == 0 or self._full_next:
+            return self.due, 0
+        return self._sampler.next_start(self._record.step), every
 
     @property
     def only_counts(self) -> bool:

@@ -11,7 +11,7 @@ DEFAULT_TIMING_EVERY = 101
 """Device times are taken on each so-many-th step: fewer than one in a hundred, so that their cost is beyond the step's
 p99; and a prime, so that no rhythm of the steps hides behind it. Measured in ``docs/observing.md``."""
 
-START_EVERY = 8
+START_EVERY = 32
 """The start of a forward is timed on each so-many-th step at the most: its event stands before the launch, and holds
 each forward back by more than 1 µs. The forward's time and the gap before it are taken there, and behind coarse
 steps."""
@@ -83,5 +83,20 @@ class Sampler:
         every = self.sampling.timing_every
         if every == 0 or step % every:
             return 0
-        starting = self._start_every
-        return STARTED if every >= starting or step % (-(-starting // every) * every) == 0 else TIMED
+        starting = self._start_every  # as _start_period, in place: each timed step asks
+        return STARTED if step % (-(-starting // every) * every) == 0 else TIMED
+
+    def next_start(self, step: int) -> int:
+        """The next step after ``step`` whose forward's start is taken in turn, or the one before that.
+
+        There the gap before it begins. Device times are taken.
+        """
+        period = self._start_period
+        following = step + 1
+        return following if following % period in {0, period - 1} else following + period - 1 - following % period
+
+    @property
+    def _start_period(self) -> int:
+        """The start is taken on each so-many-th step: a multiple of those that are timed."""
+        every = self.sampling.timing_every
+        return -(-self._start_every // every) * every

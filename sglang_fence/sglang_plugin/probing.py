@@ -30,8 +30,10 @@ def install_probe(
     *,
     live: bool,
     ring: FlightRing | None = None,
-) -> None:
+) -> DeviceTimes | None:
     """Let ``steps`` be observed; with device times where there are ``streams`` to take them on.
+
+    Returns what they are taken with.
 
     The probe's own cost is left out of ``health``: the hooks measure all that they do, the probe included.
     """
@@ -48,6 +50,7 @@ def install_probe(
     steps.streams = streams
     steps.marks = live or sampling.traces or bool(observers.range_started)
     steps.when_read = None if times is None else follow_clock
+    return times
 
 
 def device_times(scheduler: SchedulerLike, streams: CudaStreams, health: Health) -> DeviceTimes:

@@ -112,6 +112,13 @@ class Repeating:
         clock_ns: how long it takes to look at the clock, which is no part of what is measured.
     """
 
+    compiled = False
+    """Whether it can also take device times. Where it can't, the general hooks do."""
+    times_taken = False
+    """Whether it does."""
+    pending = 0
+    """Steps whose device times wait to be read."""
+
     def __init__(self, cost_ns: MutableMapping[str, int], clock_ns: int) -> None:
         self.number = NO_STEP
         """Of the newest step."""
@@ -156,9 +163,47 @@ class Repeating:
         del unset_in, unset_name
         self._forced = forced
 
-    def arm(self, like: Likeness | None, due: int = 0) -> None:
-        """Take steps that are alike for repeated ones, up to step ``due``; None: none is."""
+    def arm(self, like: Likeness | None, due: int = 0, every: int = 0) -> None:
+        """Take steps that are alike for repeated ones, up to step ``due``; None: none is.
+
+        The compiled class takes device times of each so-many-th of them; ``every`` is 0 here.
+        """
+        del every
         self._like, self.due = like, due
+
+    def take_times(
+        self,
+        streams: tuple[int, int, int],
+        events: tuple[tuple[int, ...], ...],
+        offsets_us: tuple[float, float],
+        settle: Callable[[list[tuple[Likeness, int, float, float]]], None],
+        fail: Callable[[str, int], None],
+        library: str,
+    ) -> None:
+        """Take device times; only the compiled class does.
+
+        Args:
+            streams: handles of the forward, the schedule and the observer's stream.
+            events: handles of END, RELEASED and WAIT, for each step that may be in flight.
+            offsets_us: how late a copied moment reads while the schedule stream waits, and while it computes.
+            settle: is called with what was read: what a step was like, its number, slack and wait in µs.
+            fail: is called with the call that failed, and the driver's number.
+            library: the driver's.
+
+        Raises:
+            NotImplementedError: this isn't the compiled class.
+        """
+        raise NotImplementedError
+
+    def drain(self, limit: int) -> int:
+        """Read the times of up to ``limit`` steps that the device is past; return of how many."""
+        del limit
+        return 0
+
+    def give_up(self, *, pending: bool) -> int:
+        """Return how many steps went without their times since the last call; with all that is ``pending``."""
+        del pending
+        return 0
 
     def forget_row(self) -> int | None:
         """Strike the newest repeated step off the flight recorder's; return when it began, in ns; None: none was."""

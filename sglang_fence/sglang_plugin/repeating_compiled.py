@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
+from sglang_fence import native
 from sglang_fence.contract import FenceKind
 from sglang_fence.observe.record import StepRecord
 from sglang_fence.sglang_plugin.repeating import Repeating
@@ -23,14 +24,15 @@ def make_repeating(cost_ns: MutableMapping[str, int], clock_ns: int) -> Repeatin
 
 
 def compiled_class() -> type[Repeating] | None:
-    """Return the compiled class; None where it wasn't built."""
-    try:
-        from sglang_fence.native import _quick  # noqa: PLC0415 - it isn't there on every machine
-    except ImportError:
+    """Return the compiled class; None where it wasn't built, or is switched off."""
+    if not native.part(native.QUICK).usable:
         return None
+    from sglang_fence.native import _quick  # noqa: PLC0415 - it isn't there on every machine
 
     class Compiled(_quick.Repeating):
         """As :class:`Repeating`."""
+
+        compiled = True
 
         @property
         def rows(self) -> tuple[StepRecord, ...]:

@@ -152,9 +152,10 @@ class Watch:
         place = self._ledger.place_of(record)
         if place is None or record.phases[0] is not served.phase or any(self.health.errors.values()):
             return
-        like, due = steps.current.like, probe.due
+        like = steps.current.like
+        due, every = probe.due_beyond_slack if steps.current.times_taken else (probe.due, 0)
         if like is not None and (like.phase, like.cell, like.graph) == (served.phase, place[0], served.graph):
-            steps.current.arm(like, due)
+            steps.current.arm(like, due, every)
             return
         steps.current.arm(
             Likeness(
@@ -172,6 +173,7 @@ class Watch:
                 route=place[1],
             ),
             due,
+            every,
         )
 
     def demote(self) -> None:
@@ -272,10 +274,11 @@ class ApplyBarrier(Handler):
         if steps.marks:
             leave(self._range)
         probe.after_wait(token)
-        if not probe.timing:
-            if token.kind is FenceKind.FINE:
-                self._watch.arm(token)
-        elif probe.pending:  # what was timed can wait for the next step that is: the others stay cheap
+        if token.kind is FenceKind.FINE:
+            self._watch.arm(token)
+        elif probe.timing:
+            steps.current.arm(None)  # more may be asked of the next step because of this one
+        if probe.timing and probe.pending:  # what was timed can wait for the next step that is: the others stay cheap
             steps.read()
 
 

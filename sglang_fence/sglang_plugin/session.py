@@ -91,7 +91,7 @@ class Session:
         """The scheduler is done, or ``error`` ended it: export what is left. A second time does nothing."""
         started, self._started = self._started, None
         if started is not None:
-            self.steps.close_absent()
+            self.steps.end()
             started.end(error)
             self.steps.observe_no_more()
 

@@ -21,6 +21,7 @@ from sglang_fence.sglang_plugin.host_traces import HostTraces
 from sglang_fence.sglang_plugin.labels import place, server_labels
 from sglang_fence.sglang_plugin.probing import install_probe, tell_timing
 from sglang_fence.sglang_plugin.profiling import TimedProfile
+from sglang_fence.sglang_plugin.repeated_times import take_times
 from sglang_fence.sglang_plugin.streams import CudaStreams
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from sglang_fence.device.cuda_profiler import Profiler
+    from sglang_fence.observe.device_times import DeviceTimes
     from sglang_fence.observe.flight.recorder import FlightRecorder
     from sglang_fence.observe.probe import StepProbe
     from sglang_fence.sglang_plugin.session import Session
@@ -88,8 +90,9 @@ def start(session: Session, scheduler: SchedulerLike) -> Started:
     live = switches.control is not None
     ring = FlightRing(switches.flight_recorder) if switches.flight_recorder else None
     health, steps = session.ledger.health, session.steps
-    install_probe(steps, scheduler, observers, sampling, health, streams, live=live, ring=ring)
+    times = install_probe(steps, scheduler, observers, sampling, health, streams, live=live, ring=ring)
     probe = steps.probe
+    attempt("device times of repeated steps", partial(_time_repeated, session, scheduler, times, streams))
     closing: list[Callable[[], None]] = []
     recorder = None
     if ring is not None:
@@ -104,6 +107,15 @@ def start(session: Session, scheduler: SchedulerLike) -> Started:
         told = partial(tell_timing, facts, sampling, possible=streams is not None)
         closing.extend(_control(switches.control, sampling, told, profiler))
     return Started(probe, facts, closing, recorder)
+
+
+def _time_repeated(
+    session: Session, scheduler: SchedulerLike, times: DeviceTimes | None, streams: CudaStreams | None
+) -> None:
+    steps = session.steps
+    if times is not None and streams is not None:
+        forward = streams.dressed(scheduler.forward_stream)
+        steps.repeated_times = take_times(steps.current, times, forward, session.ledger, steps.probe.progress)
 
 
 def _control(

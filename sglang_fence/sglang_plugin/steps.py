@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from sglang_fence.contract import FallbackReason, SharedReadEnds
+    from sglang_fence.sglang_plugin.repeated_times import RepeatedTimes
     from sglang_fence.sglang_plugin.streams import CudaStreams
 
 
@@ -53,8 +54,24 @@ class Steps:
         """Whether ranges may be heard, now or after a change of the sampling: where not, nobody need begin one."""
         self.streams: CudaStreams | None = None
         """SGLang's streams, dressed; None on a device without timing events, where any stream does."""
+        self.repeated_times: RepeatedTimes | None = None
+        """Keeps the events that repeated steps are timed with; None: they aren't, or by the general hooks."""
         self.when_read: Callable[[], None] | None = None
         """Called when device times were read."""
+
+    def end(self) -> None:
+        """No step follows: close the open one, and read what is ready of those that repeated."""
+        self.close_absent()
+        current = self.current
+        current.arm(None)
+        current.drain(current.pending)
+        left = current.pending
+        self._count_unresolved("end", left)
+        self._count_unresolved("in_flight", current.give_up(pending=True) - left)
+
+    def _count_unresolved(self, cause: str, steps: int) -> None:
+        if steps:
+            self.probe.health.unresolved[cause] += steps
 
     def observe_no_more(self) -> None:
         """Nobody hears of what comes."""
@@ -89,8 +106,12 @@ class Steps:
     def idle(self) -> None:
         """Nothing will be launched soon: read all that is ready."""
         self.close_absent()
-        self.probe.progress.in_hand = self.current.number  # it idles once all results are processed, and not before
+        current = self.current
+        self.probe.progress.in_hand = current.number  # it idles once all results are processed, and not before
         self.probe.idle()
+        while current.pending and current.drain(current.pending):
+            pass
+        self._count_unresolved("in_flight", current.give_up(pending=False))
         if self.when_read is not None:
             self.when_read()
 

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.analyze.making.compare import WARM_UP, compare, witnessed
+from tests.analyze.making.compare import WARM_UP, compare
+from tests.analyze.making.witnessing import witnessed
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -47,10 +48,10 @@ def observed(error_us: float = 0.0) -> dict[str, Any]:
 
 
 def test_the_witness_is_found_and_its_delay_is_measured(path: Path) -> None:
-    seen, late = witnessed(path)
-    assert late == [LATE_NS] * 10
-    assert len(seen) == STEPS
-    assert {one.began for one in seen.values()} == {PERIOD_NS * (n + 1) + MARKER + LATE_NS for n in range(STEPS)}
+    sight = witnessed(path)
+    assert sight.late_ns == (LATE_NS,) * 10
+    assert len(sight.steps) == STEPS
+    assert {one.began for one in sight.steps.values()} == {PERIOD_NS * (n + 1) + MARKER + LATE_NS for n in range(STEPS)}
 
 
 def test_an_observer_that_is_right_agrees_with_the_witness_and_not_with_the_nodes(path: Path) -> None:

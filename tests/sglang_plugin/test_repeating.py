@@ -30,6 +30,9 @@ KINDS = [
 ]
 
 
+MAILBOX = "shared_read_done_event"
+
+
 class StoppedError(Exception):
     """Raised by a launch, on purpose."""
 
@@ -82,6 +85,22 @@ class World:
             lambda: scheduler.graph(target, "DECODE", "IN_REPLAY"),
             lambda: scheduler.draft_extend(self.draft, publishes=False),
         )
+
+    def same_graph_twice(self) -> None:
+        self.scheduler.step("DECODE", self._graph, self._graph)
+
+    def graph_of_another_mode(self) -> None:
+        target = self.scheduler.target
+        self.scheduler.step("DECODE", lambda: self.scheduler.graph(target, "TARGET_VERIFY", "IN_REPLAY"))
+
+    def batch_of_another_mode(self) -> None:
+        self.scheduler.step("TARGET_VERIFY", self._graph)
+
+    def taken_away(self) -> None:
+        self.scheduler.step("DECODE", self._graph, lambda: setattr(self.scheduler.target, MAILBOX, None))
+
+    def published_unseen(self) -> None:
+        self.scheduler.step("DECODE", lambda: setattr(self.scheduler.target, MAILBOX, object()))
 
     def eager(self) -> None:
         self.scheduler.step("DECODE", lambda: self.scheduler.eager(self.scheduler.target, "DECODE"))
@@ -183,23 +202,22 @@ def told(facts: StepFacts) -> tuple[object, ...]:
 
 
 ACTIONS = [name for name in vars(World) if not name.startswith("_") and name not in {"act", "outcome", "recorded"}]
-RUNS = st.lists(
-    st.one_of(st.tuples(st.just("fine"), st.integers(1, 5)), st.tuples(st.sampled_from(ACTIONS), st.just(1))),
-    max_size=14,
-)
+RUNS = st.lists(st.tuples(st.integers(0, 3), st.sampled_from(ACTIONS)), max_size=10)
+"""So many fine steps, then something."""
 
 
 @pytest.mark.parametrize("repeating", KINDS)
 @given(runs=RUNS)
 @settings(max_examples=300, deadline=None)
 def test_what_is_counted_is_what_the_general_hooks_alone_count(
-    repeating: type[Repeating], runs: list[tuple[str, int]]
+    repeating: type[Repeating], runs: list[tuple[int, str]]
 ) -> None:
     quick, general = World(repeating), World(None)
     for world in (quick, general):
-        for action, times in runs:
+        for times, action in runs:
             for _ in range(times):
-                world.act(action)
+                world.fine()
+            world.act(action)
     assert quick.outcome() == general.outcome()
 
 
@@ -232,6 +250,23 @@ def test_the_general_hooks_see_the_first_step_and_no_repetition(repeating: type[
     assert looked.times == 1
     assert world.scheduler.steps.current.number == 99
     assert [facts.step for facts in world.recorded()] == list(range(92, 100))
+
+
+@pytest.mark.parametrize("repeating", KINDS)
+def test_a_step_that_is_due_is_looked_at(
+    repeating: type[Repeating],
+) -> None:
+    world = World(repeating)
+    world.fine()
+    looked, current = counting(world), world.scheduler.steps.current
+    current.arm(current.like, 3)
+    world.fine()
+    world.fine()
+    assert looked.times == 0
+    world.fine()  # step 3; nothing else is due, so that it ends with this
+    assert looked.times == 1
+    world.fine()
+    assert looked.times == 1
 
 
 @pytest.mark.parametrize("repeating", KINDS)

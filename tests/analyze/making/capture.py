@@ -8,8 +8,9 @@ From the root of the repository, with Nsight Systems on the machine::
 OUT gets a stripped capture ``NAME.sqlite.gz`` and its ``NAME.json`` for each scenario, to be moved to
 ``tests/data/nsys`` together; those whose analysis differs from the run's own record lie in ``doubtful`` below it, to be
 looked into first. ``results.json`` says what each program said where it failed, in what an analysis differs, and how
-observer and tool compare over more than a thousand steps, under several ways of tracing and without any. Whatever fails
-is written down and the rest goes on; what no longer fits into the time is left out, and said.
+observer and tool compare over more than a thousand steps, under several ways of tracing and without any; what each of
+those steps was compared by is in ``NAME.moments.json.gz``. Whatever fails is written down and the rest goes on; what no
+longer fits into the time is left out, and said. A scenario is printed as one line of JSON when it is done.
 """
 
 from __future__ import annotations
@@ -46,6 +47,9 @@ LONGEST_S, GRACE_S = 90.0, 10.0
 
 SMALL = ("--requests", "2", "--max-running", "2", "--chunk", "32", "--context-length", "256", "--max-new-tokens", "8")
 LONG = ("--requests", "48", "--max-running", "4", "--max-new-tokens", "112", "--context-length", "512")
+SPIN_US = 4_000.0
+"""Makes a forward more than twice as long as the host takes for a step under the tool, so that the host is ahead."""
+
 EVERY = ("--device", "cuda", "--timing-every", "1", "--trace-ratio", "0", "--nvtx")
 TRACED = ("profile", "--trace=cuda,nvtx", "--sample=none", "--cpuctxsw=none", "--force-overwrite=true")
 NODES, WHOLE = "--cuda-graph-trace=node", "--cuda-graph-trace=graph"
@@ -65,16 +69,21 @@ class Scenario:
     steps: range | None = None
     """Those that are captured; None: all."""
 
+    spin_us: float = 0.0
+    """By how much each forward is made longer."""
+
 
 SCENARIOS = (
     Scenario("post", (*SMALL, "--attention", "deepseek_v4", "--speculative", "dflash", "--graph", "breakable")),
     Scenario("nodes", LONG, compared=True),
+    Scenario("longer", LONG, compared=True, spin_us=SPIN_US),
     Scenario("pre", (*SMALL, "--attention", "trtllm_mha")),
     Scenario("eagle", (*SMALL, "--speculative", "eagle")),
     Scenario("whole_graphs", LONG, (WHOLE,), compared=True),
     Scenario("ngram", (*SMALL, "--speculative", "ngram")),
     Scenario("coarse", (*SMALL, "--fence", "coarse")),
-    Scenario("multi_layer_eagle", (*SMALL, "--speculative", "multi_layer_eagle")),
+    # Each extend of a prompt runs every layer's draft kernel by kernel: one chunk, or it is too large.
+    Scenario("multi_layer_eagle", (*SMALL, "--chunk", "512", "--speculative", "multi_layer_eagle")),
     Scenario("whole", SMALL, (WHOLE,)),
     Scenario(
         "range",
@@ -126,18 +135,22 @@ class Making:
         found["seconds"] = round(time.monotonic() - began, 1)
         self.results["scenarios"][name] = found
         self._write()
-        sys.stdout.write(f"{name}: {json.dumps(found)[:600]}\n")
+        printed = {key: value for key, value in found.items() if key != "columns"}
+        sys.stdout.write(f"{json.dumps({name: printed}, separators=(',', ':'))}\n")
         sys.stdout.flush()
 
     def _untraced(self) -> dict[str, Any]:
         record = self._work / "untraced.json"
-        command = [*_program(witness=True), *EVERY, *LONG, "--record", str(record)]
+        program = _program(self._work / "untraced.witness.json")
+        command = [*program, *EVERY, *LONG, "--record", str(record)]
         self._run(command, os.environ)
         return spread_of_record(json.loads(record.read_text(encoding="utf-8")))
 
     def _scenario(self, scenario: Scenario) -> dict[str, Any]:
         record, output = self._work / f"{scenario.name}.json", self._work / scenario.name
-        program = [*_program(witness=scenario.compared), *EVERY, *scenario.arguments, "--record", str(record)]
+        witness = self._work / f"{scenario.name}.witness.json"
+        program = _program(witness if scenario.compared else None, scenario.spin_us)
+        program += [*EVERY, *scenario.arguments, "--record", str(record)]
         command = [self._tool, *TRACED, *scenario.tracing, f"--output={output}", *program]
         self._run(command, self._tool_environment)
         reports = sorted(self._work.glob(f"{scenario.name}*.nsys-rep"))  # some versions number those of ranges
@@ -150,11 +163,20 @@ class Making:
         told = json.loads(record.read_text(encoding="utf-8"))
         found: dict[str, Any] = {"columns": _columns(database)}
         if scenario.compared:
-            return found | compare(database, told)
+            return found | self._compare(scenario.name, database, told, witness)
         known = from_record(told, nodes=NODES in scenario.tracing, steps=scenario.steps)
         known["command"] = " ".join(("sglang-fence run", *EVERY, *scenario.arguments))
         known["traced"] = " ".join(scenario.tracing)
         return found | self._add(scenario.name, database, known)
+
+    def _compare(self, name: str, database: Path, told: dict[str, Any], witness: Path) -> dict[str, Any]:
+        calibrated = json.loads(witness.read_text(encoding="utf-8")) if witness.is_file() else {}
+
+        def keep(moments: list[dict[str, Any]]) -> None:
+            with gzip.open(self.out / f"{name}.moments.json.gz", "wt", encoding="utf-8") as file:
+                json.dump({"calibrated": calibrated, "steps": moments}, file, separators=(",", ":"))
+
+        return compare(database, told, calibrated, keep)
 
     def _add(self, name: str, database: Path, known: dict[str, Any]) -> dict[str, Any]:
         copy = self._work / f"{name}.stripped.sqlite"
@@ -187,14 +209,22 @@ class Making:
         (self.out / "results.json").write_text(json.dumps(self.results, indent=1) + "\n", encoding="utf-8")
 
 
-def _program(*, witness: bool) -> list[str]:
-    return [sys.executable, "-m", "tests.analyze.making.serve", *(["--witness"] if witness else []), "run"]
+def _program(witness: Path | None, spin_us: float = 0.0) -> list[str]:
+    asked = [] if witness is None else ["--witness", str(witness)]
+    if spin_us:
+        asked += ["--spin-us", str(spin_us)]
+    return [sys.executable, "-m", "tests.analyze.making.serve", *asked, "run"]
 
 
 def _columns(database: Path) -> dict[str, list[str]]:
     """Return the columns of the tables in which a record might have a moment, since tools differ in that."""
     with closing(sqlite3.connect(database)) as opened:
-        tables = ("CUPTI_ACTIVITY_KIND_CUDA_EVENT", "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION", "CUDA_GRAPH_NODE_EVENTS")
+        tables = (
+            "CUPTI_ACTIVITY_KIND_CUDA_EVENT",
+            "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION",
+            "CUPTI_ACTIVITY_KIND_RUNTIME",
+            "CUDA_GRAPH_NODE_EVENTS",
+        )
         return {
             table: [name for (name,) in opened.execute("SELECT name FROM pragma_table_info(?)", (table,))]
             for table in tables

@@ -1,0 +1,112 @@
+/* Repeated steps as the flight recorder keeps them. Included by _quick.c once. */
+
+static Py_ssize_t length_of(PyObject *object, enum name name)
+{
+    PyObject *found = PyObject_GetAttr(object, name_of[name]);
+    if (found == NULL)
+        return -1;
+    Py_ssize_t length = PyObject_Size(found);
+    Py_DECREF(found);
+    return length;
+}
+
+/* The batch's tokens: what it extends by, or one a request where that is nothing. */
+static number_t tokens_of(PyObject *batch, Py_ssize_t size)
+{
+    PyObject *found = PyObject_GetAttr(batch, name_of[N_EXTEND_TOKENS]);
+    if (found == NULL)
+        return -1;
+    number_t tokens = found == Py_None ? 0 : PyLong_AsLongLong(found);
+    Py_DECREF(found);
+    if (tokens == -1 && PyErr_Occurred())
+        return -1;
+    return tokens ? tokens : size;
+}
+
+static int write_row(repeating_t *self, number_t number, PyObject *batch)
+{
+    Py_ssize_t size = length_of(batch, N_REQS);
+    number_t tokens = size < 0 ? -1 : tokens_of(batch, size);
+    if (tokens < 0)
+        return -1;
+    row_t *row = self->row = &self->rows[number % self->row_count];
+    if (row->like != self->like) {
+        Py_XDECREF(row->like);
+        row->like = Py_NewRef(self->like);
+    }
+    row->started_ns = now_ns();
+    row->step = number;
+    row->batch_size = size;
+    row->tokens = tokens;
+    row->progress = LAUNCHED;
+    row->entered_ns = row->barrier_ns = NOT_YET;
+    row->event = NULL;
+    return 0;
+}
+
+static void free_rows(repeating_t *self)
+{
+    for (Py_ssize_t place = 0; place < self->row_count; place++)
+        Py_CLEAR(self->rows[place].like);
+    PyMem_Free(self->rows);
+    self->rows = self->row = NULL;
+    self->row_count = 0;
+}
+
+static PyObject *repeating_keep(repeating_t *self, PyObject *steps)
+{
+    Py_ssize_t count = PyLong_AsSsize_t(steps);
+    if (count < 0) {
+        if (!PyErr_Occurred())
+            PyErr_SetString(PyExc_ValueError, "keep() takes how many steps to keep, 0 or more");
+        return NULL;
+    }
+    free_rows(self);
+    if (count && (self->rows = PyMem_Calloc(count, sizeof *self->rows)) == NULL)
+        return PyErr_NoMemory();
+    for (Py_ssize_t place = 0; place < count; place++)
+        self->rows[place].step = NO_STEP;
+    self->row_count = count;
+    Py_RETURN_NONE;
+}
+
+/* step, batch_size, tokens, started_ns, entered_ns, barrier_ns, event, like, progress */
+static PyObject *row_tuple(const row_t *row)
+{
+    PyObject *event = row->event == NULL ? Py_NewRef(Py_None) : PyLong_FromVoidPtr(row->event);
+    return event == NULL ? NULL
+                         : Py_BuildValue("(LLLLLLNOi)", row->step, row->batch_size, row->tokens, row->started_ns,
+                                         row->entered_ns, row->barrier_ns, event, row->like, (int)row->progress);
+}
+
+static PyObject *repeating_kept(repeating_t *self, PyObject *ignored)
+{
+    (void)ignored;
+    PyObject *found = PyList_New(0);
+    for (Py_ssize_t place = 0; found != NULL && place < self->row_count; place++) {
+        if (self->rows[place].step == NO_STEP)
+            continue;
+        PyObject *row = row_tuple(&self->rows[place]);
+        if (row == NULL || PyList_Append(found, row) < 0)
+            Py_CLEAR(found);
+        Py_XDECREF(row);
+    }
+    return found;
+}
+
+static PyObject *repeating_newest(repeating_t *self, PyObject *ignored)
+{
+    (void)ignored;
+    if (self->row == NULL || self->row->step == NO_STEP)
+        Py_RETURN_NONE;
+    return row_tuple(self->row);
+}
+
+static PyObject *repeating_forget_row(repeating_t *self, PyObject *ignored)
+{
+    (void)ignored;
+    if (self->row == NULL || self->row->step == NO_STEP)
+        Py_RETURN_NONE;
+    self->row->step = NO_STEP;
+    return PyLong_FromLongLong(self->row->started_ns);
+}

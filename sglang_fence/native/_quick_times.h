@@ -1,0 +1,225 @@
+/* Device moments of repeated steps, by the driver's own calls. Included by _quick.c once.
+ *
+ * What the general hooks take of a fine step that is timed in turn, and as they do: F, the end of the forward; R, the
+ * marker's moment, copied by the observer's stream; A, the schedule stream before its wait. Slack is F less R, and the
+ * wait R less A: both are differences of two events, read once the device is past them. Nothing here blocks.
+ */
+
+#include <dlfcn.h>
+
+enum { CUDA_NOT_READY = 600 };
+
+#define BATCH 8        /* steps that may wait before they are read in one go, as in sglang_fence/observe/reading.py */
+#define DRAIN_LIMIT 12 /* what is read in one go at the most */
+
+static void *handle_from(PyObject *number)
+{
+    return PyLong_AsVoidPtr(number);
+}
+
+static int load_driver(times_t *times, const char *library)
+{
+    times->library = dlopen(library, RTLD_NOW | RTLD_LOCAL);
+    if (times->library == NULL) {
+        PyErr_Format(PyExc_OSError, "%s can't be loaded", library);
+        return -1;
+    }
+    *(void **)&times->record = dlsym(times->library, "cuEventRecord");
+    *(void **)&times->wait = dlsym(times->library, "cuStreamWaitEvent");
+    *(void **)&times->elapsed = dlsym(times->library, "cuEventElapsedTime_v2");
+    if (times->elapsed == NULL)
+        *(void **)&times->elapsed = dlsym(times->library, "cuEventElapsedTime");
+    *(void **)&times->capturing = dlsym(times->library, "cuStreamIsCapturing");
+    if (times->record && times->wait && times->elapsed && times->capturing)
+        return 0;
+    PyErr_Format(PyExc_OSError, "%s lacks a function that device times are taken with", library);
+    return -1;
+}
+
+static int read_handles(void **places, Py_ssize_t count, PyObject *numbers)
+{
+    if (!PyTuple_Check(numbers) || PyTuple_Size(numbers) != count) {
+        PyErr_Format(PyExc_TypeError, "a tuple of %zd handles is wanted", count);
+        return -1;
+    }
+    for (Py_ssize_t place = 0; place < count; place++) {
+        places[place] = handle_from(PyTuple_GetItem(numbers, place));
+        if (PyErr_Occurred())
+            return -1;
+    }
+    return 0;
+}
+
+static void free_times(repeating_t *self)
+{
+    times_t *times = &self->times;
+    for (Py_ssize_t place = 0; place < times->count; place++)
+        Py_CLEAR(times->slots[place].like);
+    PyMem_Free(times->slots);
+    Py_CLEAR(times->settle);
+    Py_CLEAR(times->fail);
+    if (times->library != NULL)
+        dlclose(times->library);
+    memset(times, 0, sizeof *times);
+}
+
+/* take_times(streams, events, offsets_us, settle, fail, library) */
+static PyObject *repeating_take_times(repeating_t *self, PyObject *args)
+{
+    PyObject *streams, *events, *settle, *fail;
+    const char *library;
+    double copy_us, busy_us;
+    if (!PyArg_ParseTuple(args, "OO!(dd)OOs", &streams, &PyTuple_Type, &events, &copy_us, &busy_us, &settle, &fail,
+                          &library))
+        return NULL;
+    free_times(self);
+    times_t *times = &self->times;
+    void *handles[3];
+    Py_ssize_t count = PyTuple_Size(events);
+    if (load_driver(times, library) < 0 || read_handles(handles, 3, streams) < 0)
+        goto failed;
+    times->forward = handles[0], times->schedule = handles[1], times->observer = handles[2];
+    times->slots = PyMem_Calloc(count ? count : 1, sizeof *times->slots);
+    if (times->slots == NULL) {
+        PyErr_NoMemory();
+        goto failed;
+    }
+    times->count = count;
+    for (Py_ssize_t place = 0; place < count; place++) {
+        if (read_handles(handles, 3, PyTuple_GetItem(events, place)) < 0)
+            goto failed;
+        slot_t *slot = &times->slots[place];
+        slot->end = handles[0], slot->released = handles[1], slot->wait = handles[2];
+    }
+    times->copy_us = copy_us, times->busy_us = busy_us;
+    times->settle = Py_NewRef(settle);
+    times->fail = Py_NewRef(fail);
+    times->on = count > 0;
+    Py_RETURN_NONE;
+failed:
+    free_times(self);
+    return NULL;
+}
+
+/* Take no more times, and say why: by the name of a call and the driver's number, or by the exception that is set. */
+static void times_fail(repeating_t *self, const char *call, int status)
+{
+    PyErr_Clear();
+    self->times.every = self->times.on = 0;
+    self->times.given_up += self->times.pending;
+    self->times.pending = 0;
+    forget_likeness(self);
+    PyObject *result = self->times.fail == NULL ? NULL : PyObject_CallFunction(self->times.fail, "si", call, status);
+    if (result == NULL)
+        PyErr_Clear();
+    Py_XDECREF(result);
+}
+
+/* Record the moments of the open step, whose schedule stream is about to wait for `event`. */
+static void record_times(repeating_t *self, PyObject *event)
+{
+    times_t *times = &self->times;
+    if (times->pending == times->count) { /* the device is far behind: the oldest goes without */
+        times->given_up++;
+        times->first = (times->first + 1) % times->count;
+        times->pending--;
+    }
+    PyObject *number = PyObject_GetAttr(event, name_of[N_CUDA_EVENT]);
+    void *marker = number == NULL ? NULL : handle_from(number);
+    Py_XDECREF(number);
+    if (marker == NULL) {
+        times_fail(self, "cuda_event", 0);
+        return;
+    }
+    slot_t *slot = &times->slots[(times->first + times->pending) % times->count];
+    const char *call = "cuEventRecord";
+    int status = times->record(slot->end, times->forward);
+    if (!status) {
+        call = "cuStreamWaitEvent";
+        status = times->wait(times->observer, marker, 0);
+    }
+    if (!status) {
+        call = "cuEventRecord";
+        status = times->record(slot->released, times->observer);
+    }
+    if (!status)
+        status = times->record(slot->wait, times->schedule);
+    if (status) {
+        times_fail(self, call, status);
+        return;
+    }
+    if (slot->like != self->like)
+        put(&slot->like, Py_NewRef(self->like));
+    slot->step = self->number;
+    times->pending++;
+}
+
+/* Read the oldest pending step. 1: it is read; 0: the device isn't past it; -1: the driver refused, which is told. */
+static int read_oldest(repeating_t *self, PyObject *found)
+{
+    times_t *times = &self->times;
+    slot_t *slot = &times->slots[times->first];
+    float slack_ms, wait_ms;
+    int status = times->elapsed(&slack_ms, slot->released, slot->end);
+    if (!status)
+        status = times->elapsed(&wait_ms, slot->wait, slot->released);
+    if (status == CUDA_NOT_READY)
+        return 0;
+    if (status) {
+        times_fail(self, "cuEventElapsedTime", status);
+        return -1;
+    }
+    times->first = (times->first + 1) % times->count;
+    times->pending--;
+    double late_us = wait_ms > 0.0f ? times->copy_us : times->busy_us;
+    PyObject *row = Py_BuildValue("(OLdd)", slot->like, slot->step, slack_ms * 1e3 + late_us, wait_ms * 1e3 - late_us);
+    int added = row == NULL ? -1 : PyList_Append(found, row);
+    Py_XDECREF(row);
+    return added < 0 ? -1 : 1;
+}
+
+/* Read up to `limit` steps that the device is past, and hand them on in one go. Leaves no exception set. */
+static Py_ssize_t drain_times(repeating_t *self, Py_ssize_t limit)
+{
+    times_t *times = &self->times;
+    int capturing = 1;
+    if (!times->pending || times->capturing(times->schedule, &capturing) || capturing)
+        return 0;
+    PyObject *found = PyList_New(0);
+    if (found == NULL) {
+        PyErr_Clear();
+        return 0;
+    }
+    while (times->pending && limit-- > 0 && read_oldest(self, found) > 0)
+        ;
+    Py_ssize_t count = PyList_Size(found);
+    PyObject *result = count > 0 ? PyObject_CallFunctionObjArgs(times->settle, found, NULL) : NULL;
+    if (PyErr_Occurred())
+        times_fail(self, "settle", 0);
+    Py_XDECREF(result);
+    Py_DECREF(found);
+    return count;
+}
+
+static PyObject *repeating_drain(repeating_t *self, PyObject *limit)
+{
+    Py_ssize_t most = PyLong_AsSsize_t(limit);
+    return most == -1 && PyErr_Occurred() ? NULL : PyLong_FromSsize_t(drain_times(self, most));
+}
+
+/* Forget what is pending; return how many steps went without their times since the last call. */
+static PyObject *repeating_give_up(repeating_t *self, PyObject *args, PyObject *kwargs)
+{
+    static char *arguments[] = {"pending", NULL};
+    times_t *times = &self->times;
+    int forget;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "$p", arguments, &forget))
+        return NULL;
+    if (forget) {
+        times->given_up += times->pending;
+        times->pending = 0;
+    }
+    Py_ssize_t given_up = times->given_up;
+    times->given_up = 0;
+    return PyLong_FromSsize_t(given_up);
+}

@@ -1,0 +1,279 @@
+"""Device times of repeated steps: which calls of the driver they take, and what is made of the answers."""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import shutil
+import subprocess
+import sysconfig
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from sglang_fence.observe.sampling import START_EVERY, STARTED, Sampler, Sampling
+from sglang_fence.sglang_plugin.repeated_times import RepeatedTimes
+from sglang_fence.sglang_plugin.repeating_compiled import compiled_class
+from tests.sglang_plugin.scheduling import Batch, Runner, Scheduler, member
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from sglang_fence.observe.ledger import Cell
+
+COMPILED = compiled_class()
+COMPILER = shutil.which("cc")
+pytestmark = [
+    pytest.mark.skipif(COMPILED is None, reason="the compiled part wasn't built"),
+    pytest.mark.skipif(COMPILER is None, reason="there is no C compiler"),
+]
+
+FORWARD, SCHEDULE, OBSERVER = 1, 2, 3
+MARKER = 9
+PLACES = 16
+COPY_US, BUSY_US = 0.5, 2.0
+
+
+class Marker:
+    """An event of PyTorch's."""
+
+    cuda_event = MARKER
+
+
+class Driver:
+    """The fake driver."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._library = ctypes.CDLL(str(path))
+        self._library.fake_reach.argtypes = [ctypes.c_size_t, ctypes.c_double]
+        self._library.fake_reset()
+
+    def calls(self) -> list[tuple[str, int, int]]:
+        """Return what was called: r(event, stream) and w(stream, event)."""
+        found: list[tuple[str, int, int]] = []
+        for place in range(self._library.fake_calls()):
+            first, second = ctypes.c_size_t(), ctypes.c_size_t()
+            name = self._library.fake_call(place, ctypes.byref(first), ctypes.byref(second))
+            found.append((chr(name), first.value, second.value))
+        return found
+
+    def reach(self, event: int, us: float) -> None:
+        self._library.fake_reach(event, us)
+
+    def fail(self, status: int) -> None:
+        self._library.fake_fail(status)
+
+    def capture(self, *, capturing: bool) -> None:
+        self._library.fake_capture(int(capturing))
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Build the fake driver."""
+    path = tmp_path_factory.mktemp("driver") / "libfake.so"
+    source = Path(__file__).parent / "helpers/fake_driver.c"
+    compiler = sysconfig.get_config_var("CC") or "cc"
+    subprocess.run([*compiler.split(), "-shared", "-fPIC", "-o", path, source], check=True)
+    return path
+
+
+@pytest.fixture
+def driver(library: Path) -> Driver:
+    return Driver(library)
+
+
+class Timed:
+    """A scheduler whose repeated steps are timed, each ``every``-th of them."""
+
+    def __init__(self, driver: Driver, every: int = 1, due: int = 1 << 40) -> None:
+        self.scheduler = Scheduler(repeating=COMPILED)
+        self.scheduler.result_queue, self.scheduler.last_batch = [object()], Batch(member("DECODE"))
+        self.current = self.scheduler.steps.current
+        self.times = RepeatedTimes(self.scheduler.ledger, self.scheduler.steps.probe.progress)
+        self.events = tuple((100 + place, 200 + place, 300 + place) for place in range(PLACES))
+        self.current.take_times(
+            (FORWARD, SCHEDULE, OBSERVER),
+            self.events,
+            (COPY_US, BUSY_US),
+            self.times.settle,
+            self.times.fail,
+            str(driver.path),
+        )
+        self.step()  # is looked at in full
+        self.current.arm(self.current.like, due, every)
+
+    def step(self) -> None:
+        """Decode."""
+        runner: Runner = self.scheduler.target
+
+        def serve() -> None:
+            self.scheduler.graph(runner, "DECODE", "IN_REPLAY")
+            runner.shared_read_done_event = Marker()
+
+        self.scheduler.step("DECODE", serve)
+
+    @property
+    def cell(self) -> Cell:
+        """Where all steps are counted."""
+        (cell,) = self.scheduler.ledger.cells.values()
+        return cell
+
+
+def reach(driver: Driver, place: int, *, wait: float, released: float, end: float) -> None:
+    driver.reach(100 + place, end)
+    driver.reach(200 + place, released)
+    driver.reach(300 + place, wait)
+
+
+def test_a_step_takes_four_calls_in_their_order(driver: Driver) -> None:
+    timed = Timed(driver)
+    timed.step()
+    assert driver.calls() == [
+        ("r", 100, FORWARD),
+        ("w", OBSERVER, MARKER),
+        ("r", 200, OBSERVER),
+        ("r", 300, SCHEDULE),
+    ]
+    assert timed.current.pending == 1
+
+
+def test_slack_and_wait_are_differences_less_what_the_copy_is_late(driver: Driver) -> None:
+    timed = Timed(driver)
+    timed.step()
+    timed.step()
+    reach(driver, 0, wait=10.0, released=30.0, end=230.0)  # waited
+    reach(driver, 1, wait=1050.0, released=1030.0, end=1230.0)  # the schedule stream was still busy
+    assert timed.current.drain(8) == 2
+    assert timed.cell.slack.sum_us == pytest.approx((200.0 + COPY_US) + (200.0 + BUSY_US), abs=0.01)
+    assert timed.cell.wait.sum_us == pytest.approx(20.0 - COPY_US, abs=0.01)
+    assert (timed.cell.slack.count, timed.cell.wait.count, timed.cell.steps) == (2, 2, 3)
+    assert timed.scheduler.steps.probe.progress.timed == 2
+
+
+def test_a_slack_below_zero_is_clamped_and_counted(driver: Driver) -> None:
+    timed = Timed(driver)
+    timed.step()
+    reach(driver, 0, wait=0.0, released=40.0, end=30.0)
+    timed.current.drain(8)
+    assert timed.cell.slack.sum_us == 0.0
+    assert timed.scheduler.ledger.clamps == {"slack": 1}
+
+
+def test_nothing_is_read_before_the_device_is_past_it_nor_behind_what_is_not(driver: Driver) -> None:
+    timed = Timed(driver)
+    timed.step()
+    timed.step()
+    reach(driver, 1, wait=0.0, released=1.0, end=2.0)
+    assert timed.current.drain(8) == 0
+    reach(driver, 0, wait=0.0, released=1.0, end=2.0)
+    assert timed.current.drain(8) == 2
+
+
+def test_nothing_is_read_while_a_stream_captures(driver: Driver) -> None:
+    timed = Timed(driver)
+    timed.step()
+    reach(driver, 0, wait=0.0, released=1.0, end=2.0)
+    driver.capture(capturing=True)
+    assert timed.current.drain(8) == 0
+    driver.capture(capturing=False)
+    assert timed.current.drain(8) == 1
+
+
+def test_steps_are_read_in_batches_as_they_come(driver: Driver) -> None:
+    timed = Timed(driver)
+    for place in range(PLACES):
+        reach(driver, place, wait=0.0, released=10.0, end=110.0)
+    for _ in range(100):
+        timed.step()
+        assert timed.current.pending <= 9
+    timed.scheduler.idle()
+    assert timed.current.pending == 0
+    assert timed.cell.slack.count == 100
+    assert not timed.scheduler.ledger.health.unresolved
+
+
+def test_a_device_that_is_far_behind_costs_the_oldest_steps_their_times(driver: Driver) -> None:
+    timed = Timed(driver)
+    for _ in range(PLACES + 5):
+        timed.step()
+    timed.scheduler.idle()
+    assert timed.scheduler.ledger.health.unresolved == {"in_flight": 5}
+    timed.scheduler.steps.end()
+    assert timed.scheduler.ledger.health.unresolved == {"in_flight": 5, "end": PLACES}
+    assert timed.cell.steps == PLACES + 6
+
+
+@pytest.mark.parametrize("every", [1, 3, 7])
+def test_each_so_many_th_step_is_timed(driver: Driver, every: int) -> None:
+    timed = Timed(driver, every)
+    for place in range(PLACES):
+        reach(driver, place, wait=0.0, released=10.0, end=110.0)
+    for _ in range(42):
+        timed.step()
+    timed.scheduler.idle()
+    assert timed.cell.slack.count == sum(step % every == 0 for step in range(1, 43))
+
+
+@pytest.mark.parametrize("when", ["recording", "reading"])
+def test_a_driver_that_refuses_is_counted_and_said_once_and_steps_go_on(
+    driver: Driver, caplog: pytest.LogCaptureFixture, when: str
+) -> None:
+    timed = Timed(driver)
+    timed.step()
+    driver.fail(719)
+    with caplog.at_level(logging.ERROR):
+        if when == "reading":
+            timed.current.drain(8)
+        for _ in range(5):
+            timed.step()
+    assert timed.cell.steps == 7
+    assert timed.scheduler.ledger.health.errors["drain"] == 1
+    assert len(caplog.records) == 1
+    assert "719" in caplog.text
+    assert not timed.current.times_taken
+
+
+def test_what_was_published_is_no_event_of_the_device(driver: Driver) -> None:
+    timed = Timed(driver)
+    runner = timed.scheduler.target
+    timed.scheduler.step("DECODE", lambda: timed.scheduler.graph(runner, "DECODE", "IN_REPLAY"))
+    assert timed.cell.steps == 2
+    assert timed.scheduler.ledger.health.errors["drain"] == 1
+
+
+def test_events_and_streams_that_are_none_are_refused(driver: Driver) -> None:
+    made: Any = COMPILED
+    path = str(driver.path)
+    for streams, events, error in (
+        ((1, 2), (), TypeError),
+        ((1, 2, 3), ((1, 2),), TypeError),
+        ((1, 2, "x"), (), TypeError),
+        ((1, 2, 3), ((1, 2, None),), TypeError),
+    ):
+        with pytest.raises(error):
+            made({}, 0).take_times(streams, events, (0.0, 0.0), print, print, path)
+    with pytest.raises(OSError, match="can't be loaded"):
+        made({}, 0).take_times((1, 2, 3), (), (0.0, 0.0), print, print, "libno.so.7")
+    with pytest.raises(OSError, match="lacks a function"):
+        made({}, 0).take_times((1, 2, 3), (), (0.0, 0.0), print, print, "libm.so.6")
+    with pytest.raises(ValueError, match="no times"):
+        made({}, 0).arm(None, 0, 1)
+
+
+def steps_in_full(every: int) -> Iterator[int]:
+    """Yield the steps that are left to the general hooks, up to 400."""
+    sampler = Sampler(Sampling(timing_every=every), START_EVERY)
+    step = 0
+    while (step := sampler.next_start(step)) < 400:
+        yield step
+
+
+@pytest.mark.parametrize("every", [1, 2, 7, 31, 32, 101])
+def test_starts_and_the_steps_before_them_are_left_to_the_general_hooks(every: int) -> None:
+    sampler = Sampler(Sampling(timing_every=every), START_EVERY)
+    starting = [step for step in range(1, 400) if sampler.asks(step) == STARTED]
+    assert starting
+    wanted = {step for one in starting for step in (one - 1, one)}
+    assert {step for step in steps_in_full(every) if step < 399} == {step for step in wanted if 0 < step < 399}
