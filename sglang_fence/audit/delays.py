@@ -20,8 +20,8 @@ NARROW_US = 40.0
 """Before each kernel that reads a buffer on trial: enough for one on a side stream to come after the overwriting."""
 
 HOLD_US = 3000.0
-"""Before a replay whose marker is awaited. Until then the host has launched the graph that records it, and enqueued the
-wait: 50 µs of work. Not the whole forward, whose eager parts may take it longer; see :mod:`~sglang_fence.audit.launches`.
+"""Before a replay whose marker is awaited. Meanwhile the host launches the graph that records it, and enqueues the wait:
+not the whole forward, whose eager parts may take it longer. See :mod:`~sglang_fence.audit.launches`.
 """
 
 

@@ -2,7 +2,7 @@
 
     python3 -m tests.gpu.audit_matrix OUT.json [few|all|NAMES] [REPEATS] [JOBS] [PART/PARTS] [--timing]
 
-NAMES are patterns for "attention speculative graph", apart by ``;``, such as ``"tbo:* breakable; native none *"``. There
+NAMES are patterns for "attention speculative graph", apart by ``;``, such as ``"tbo:* breakable; native none *"``. A
 ``*`` stands for anything, so that the first one takes every algorithm. ``1/4`` audits the first of four parts, where a
 machine is lent for minutes: all of them take a process about 18. ``--timing`` (with one job) prints when what happened
 around each overwriting at IN_REPLAY, a line a graph and one for each plant that was missed.
