@@ -1,9 +1,9 @@
 """OpenTelemetry: each sampled step as a trace, made after the fact.
 
-The serving thread only appends to a queue; a thread of our own takes steps on, to a process that builds and sends their
-spans, or to the provider that the serving process has. The queue is bounded: what has no room is turned away and
-counted, and so is whatever a collector doesn't take. How spans look is said in docs/tracing.md and, name by name, in the
-catalogue.
+The serving thread only appends to a queue; a thread of our own takes steps on, to a process that builds and sends
+their spans, or to the provider that the serving process has. The queue is bounded: what has no room is turned away and
+counted, and so is whatever a collector doesn't take. How spans look is said in docs/tracing.md and, name by name, in
+the catalogue.
 """
 
 from __future__ import annotations

@@ -20,6 +20,9 @@ VERSION = 1
 _MARSHAL = 2
 """The newest format would look for values that come twice, which takes longer than writing them."""
 
+_PLAIN_FROM = StepTrace._fields.index("slack_us")
+"""From there on a step has plain values alone."""
+
 _ENDS = {ends.value: ends for ends in SharedReadEnds}
 _FENCES = {kind.value: kind for kind in FenceKind}
 _MODES = {mode.value: mode for mode in ForwardMode}
@@ -41,33 +44,26 @@ def pack(trace_id: str, trace: StepTrace) -> bytes:
     Raises:
         ValueError: something in it is neither a number nor text.
     """
-    (step, mode, backend, batch_size, tokens, phases, declared, resolved, downgrade, fence, reason, *rest) = trace
-    start_ns, end_ns, spans, *durations = rest
-    return marshal.dumps(
-        (
-            trace_id,
-            step,
-            str(mode),  # plain text: marshal takes no subclass of anything
-            backend,
-            batch_size,
-            tokens,
-            tuple(
-                [  # sooner done than a generator
-                    (str(of), role, name, int(says), int(ends), cause) for of, role, name, says, ends, cause in phases
-                ]
-            ),
-            int(declared),
-            int(resolved),
-            downgrade,
-            str(fence),
-            None if reason is None else str(reason),
-            start_ns,
-            end_ns,
-            tuple([(name, str(track), *times) for name, track, *times in spans]),
-            *durations,
-        ),
-        _MARSHAL,
+    reason = trace.reason
+    plain = (
+        trace_id,
+        trace.step,
+        str(trace.mode),  # plain text: marshal takes no subclass of anything
+        trace.backend,
+        trace.batch_size,
+        trace.tokens,
+        tuple([(str(of), role, name, int(says), int(ends), why) for of, role, name, says, ends, why in trace.phases]),
+        int(trace.declared),
+        int(trace.resolved),
+        trace.downgrade,
+        str(trace.fence),
+        None if reason is None else str(reason),
+        trace.start_ns,
+        trace.end_ns,
+        tuple([(name, str(on), start, end, of, nth) for name, on, start, end, of, nth in trace.spans]),
+        *trace[_PLAIN_FROM:],
     )
+    return marshal.dumps(plain, _MARSHAL)
 
 
 def unpack(payload: bytes) -> PackedStep:
@@ -76,10 +72,9 @@ def unpack(payload: bytes) -> PackedStep:
     Raises:
         ValueError: the bytes are none of :func:`pack`'s; or EOFError, KeyError, TypeError.
     """
-    trace_id, step, mode, backend, batch_size, tokens, phases, declared, resolved, downgrade, *rest = marshal.loads(
-        payload
-    )
-    fence, reason, start_ns, end_ns, spans, *durations = rest
+    plain = marshal.loads(payload)  # noqa: S302 - from the other end of our own pipe, and it makes plain values alone
+    trace_id, step, mode, backend, batch_size, tokens, phases, declared, resolved, downgrade, *rest = plain
+    fence, reason, start_ns, end_ns, spans, *as_they_are = rest
     trace = StepTrace(
         step,
         _MODES[mode],
@@ -98,6 +93,6 @@ def unpack(payload: bytes) -> PackedStep:
         start_ns,
         end_ns,
         tuple(SpanTimes(name, _TRACKS[track], *times) for name, track, *times in spans),
-        *durations,
+        *as_they_are,
     )
     return PackedStep(trace_id, trace)

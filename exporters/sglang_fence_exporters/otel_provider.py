@@ -1,4 +1,4 @@
-"""Our own tracer provider and OTLP exporter, made as the environment says. Nothing is contacted, and no thread begins."""
+"""Our own tracer provider and OTLP exporter, as the environment says. Nothing is contacted, and no thread begins."""
 
 from __future__ import annotations
 

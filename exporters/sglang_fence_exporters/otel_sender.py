@@ -1,8 +1,8 @@
-"""The process that builds spans and sends them, ``python -m sglang_fence_exporters.otel_sender``; see otel_sender_process.
+"""The process that builds spans and sends them; :mod:`~sglang_fence_exporters.otel_sender_process` starts it.
 
 Steps come in at its standard input, and what became of them goes out at its standard output, with the lines to log. It
-ends when its input does, or when the serving process is gone: it sends what it has, within the end's time. It imports no
-torch, and nothing of it can hold serving up.
+ends when its input does, or when the serving process is gone: it sends what it has, within the end's time. It imports
+no torch, and nothing of it can hold serving up.
 """
 
 from __future__ import annotations

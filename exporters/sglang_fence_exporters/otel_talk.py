@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import marshal
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from opentelemetry.sdk.resources import Resource
 
@@ -64,7 +64,8 @@ class Line(NamedTuple):
 
 def said(message: Hello | Counts | Line) -> bytes:
     """Return a message as bytes."""
-    return marshal.dumps(tuple(message))
+    plain: tuple[Any, ...] = tuple(message)
+    return marshal.dumps(plain)
 
 
 def hello_heard(message: bytes) -> Hello:
