@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 from typing import IO, NamedTuple
 
 from sglang_fence.errors import ConfigError
@@ -34,7 +35,7 @@ def started() -> tuple[subprocess.Popen[bytes], Pipes]:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             # What is found here is found there, however it came to be found.
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path))},
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(_search_path())},
             # Ctrl-C is for whoever serves. It ends with us, not before us.
             start_new_session=True,
         )
@@ -45,3 +46,7 @@ def started() -> tuple[subprocess.Popen[bytes], Pipes]:
         msg = "pipes were asked for"
         raise TypeError(msg)
     return process, Pipes(process.stdin, process.stdout, process.stderr)
+
+
+def _search_path() -> list[str]:
+    return [str(Path(os.fsdecode(entry)).absolute()) for entry in sys.path]
