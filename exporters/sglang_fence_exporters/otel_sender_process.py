@@ -119,7 +119,7 @@ class SenderProcess:
 
     def close(self) -> None:
         """Have it send what it has, and wait until it is gone."""
-        while not (self._writer.is_clear or self._over or self._is_overdue()):
+        while not (self._writer.is_clear or self._over or self._end_by is not None):
             self._listen(LOOK_MS)
             self._writer.push()
         self._closing = True
