@@ -139,8 +139,10 @@ def observe(
     with console.status("measuring"):
         parts = interleave(hot_path.parts(), rounds=rounds, baseline="no observer")
         if opened.virtual_seconds() is None:  # virtual time has no host time in it
-            with collector() as otlp:
-                loops = observing.blocks(opened, otlp=otlp if has_exporters() else None, steps=steps)
+            with (
+                collector() as otlp,
+                observing.blocks(opened, otlp=otlp if has_exporters() else None, steps=steps) as loops,
+            ):
                 observed = observing.compare(loops, rounds=rounds)
     machine = describe(opened)
     console.print(measured_table("observe: host ns a step", parts))
