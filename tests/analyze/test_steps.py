@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from sglang_fence.analyze.report import analyse
+from sglang_fence.analyze.serialising import to_json
 from sglang_fence.analyze.steps import Basis
 from sglang_fence.analyze.tables import NVTX_PUSH_POP
 from sglang_fence.contract import FenceKind, ForwardMode, SharedReadEnds
@@ -221,3 +222,14 @@ def test_slack_and_wait_are_what_arithmetic_gives(
     path.unlink(missing_ok=True)
     found = analyse(made.save(path)).steps
     assert [(step.fence, step.slack, step.wait) for step in found] == expected
+
+
+def test_lost_slack_that_is_known_of_no_coarse_step_is_none_and_not_nothing(made: MadeCapture, tmp_path: Path) -> None:
+    made.bind(SCHEDULE, 10, FORWARD)
+    made.work(FORWARD, 100, 900)  # no replay: nothing says where its reads ended
+    made.wait(SCHEDULE, 300, made.record(FORWARD))
+    report = analyse(made.save(tmp_path / "c.sqlite"))
+    (row,) = report.summary
+    assert (row.coarse, row.lost_slack, row.lost_slack_from) == (1, None, 0)
+    (told,) = cast("list[dict[str, object]]", to_json(report)["summary"])
+    assert (told["lost_slack_us"], told["lost_slack_from"]) == (None, 0)
