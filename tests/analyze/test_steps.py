@@ -225,9 +225,11 @@ def test_slack_and_wait_are_what_arithmetic_gives(
 
 
 def test_lost_slack_that_is_known_of_no_coarse_step_is_none_and_not_nothing(made: MadeCapture, tmp_path: Path) -> None:
-    made.bind(SCHEDULE, 10, FORWARD)
+    made.work(SCHEDULE, 10, 20)
     made.work(FORWARD, 100, 900)  # no replay: nothing says where its reads ended
+    made.name_range("barrier", 200, 400, 0)
     made.wait(SCHEDULE, 300, made.record(FORWARD))
+    made.name_range("barrier.coarse", 350, None, 0)
     report = analyse(made.save(tmp_path / "c.sqlite"))
     (row,) = report.summary
     assert (row.coarse, row.lost_slack, row.lost_slack_from) == (1, None, 0)
