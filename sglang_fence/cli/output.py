@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator
 
 CLOSED_OUTPUT = 141
-"""The exit status where nobody reads on, as of a program that SIGPIPE ended: 1 already means that hazards were found."""
+"""The exit status where nobody reads on, as of a program that SIGPIPE ended; 1 means that hazards were found."""
 
 _STDOUT = 1
 """Its file descriptor."""

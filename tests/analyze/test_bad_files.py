@@ -97,7 +97,7 @@ def test_a_wait_for_what_was_recorded_before_the_capture(made: MadeCapture, tmp_
     made.wait(SCHEDULE, 650, 12345)
     report = analyse(made.save(tmp_path / "c.sqlite"))
     assert [step.slack for step in report.steps] == [None]
-    assert any("1 barrier(s)" in sentence for sentence in report.missing)
+    assert any("Of 1 barrier " in sentence for sentence in report.missing)
 
 
 def test_a_report_without_the_tool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

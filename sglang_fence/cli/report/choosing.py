@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from statistics import median
 from typing import TYPE_CHECKING
 
-from sglang_fence.cli.counting import many
+from sglang_fence.observe.counting import many
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

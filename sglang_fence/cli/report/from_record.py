@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from sglang_fence.cli.counting import many
 from sglang_fence.cli.report.facts import (
     FORWARD,
     SETTINGS,
@@ -18,6 +17,7 @@ from sglang_fence.cli.report.facts import (
 )
 from sglang_fence.cli.report.naming import category_of, counts
 from sglang_fence.contract import REASONS, FallbackReason, FenceKind
+from sglang_fence.observe.counting import many
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from sglang_fence.catalogue.ranges import COLORS, NVTX_RANGES, UNLISTED_COLOR
 from sglang_fence.catalogue.schema import Category
-from sglang_fence.cli.counting import many
+from sglang_fence.observe.counting import many
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
