@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
+from sglang_fence.observe.counting import noun
 from sglang_fence.observe.summary import percentiles
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ def print_report(outcome: Outcome, console: Console) -> None:
     """Print some of the outputs, the table, and each hazard on a line of its own."""
     for request in [request for request in outcome.requests if request.error is None][:_SHOWN]:
         console.print(
-            f"{request.id}: {len(request.prompt)} prompt tokens → {request.output} ({request.finish_reason})",
+            f"{request.id}: {_count(len(request.prompt), 'prompt token')} → {request.output} ({request.finish_reason})",
             markup=False,
             highlight=False,
         )
@@ -37,10 +38,10 @@ def print_report(outcome: Outcome, console: Console) -> None:
     rate = "–" if outcome.tokens_per_s is None else f"{outcome.tokens_per_s:,.0f}"
     clock = "virtual time" if outcome.device == "simulated" else "wall time"
     console.print(
-        f"{outcome.device}: {len(outcome.requests)} requests, {outcome.steps} steps, {outcome.tokens} tokens,"
-        f" {rate} tokens/s ({clock}); {outcome.retractions} retractions,"
+        f"{outcome.device}: {_count(len(outcome.requests), 'request')}, {_count(outcome.steps, 'step')},"
+        f" {_count(outcome.tokens, 'token')}, {rate} tokens/s ({clock}); {_count(outcome.retractions, 'retraction')},"
         f"{'' if outcome.acceptance is None else f' {outcome.acceptance:.3f} of drafts accepted,'}"
-        f" {outcome.cached_tokens} prompt tokens from the prefix cache; barrier: {outcome.policy}",
+        f" {_count(outcome.cached_tokens, 'prompt token')} from the prefix cache; barrier: {outcome.policy}",
         markup=False,
         highlight=False,
         soft_wrap=True,
@@ -51,6 +52,10 @@ def print_report(outcome: Outcome, console: Console) -> None:
         console.print(_hazard_line(hazard), markup=False, highlight=False, soft_wrap=True)
     if outcome.hazard_count is not None and outcome.hazard_count > len(outcome.hazards):
         console.print(f"… and {outcome.hazard_count - len(outcome.hazards)} more", highlight=False)
+
+
+def _count(count: int, one: str) -> str:
+    return f"{count} {noun(count, one)}"
 
 
 def _hazards(count: int | None) -> str:

@@ -36,6 +36,11 @@ def test_no_such_file(tmp_path: Path) -> None:
     assert "is not there" in refused(tmp_path / "none.sqlite")
 
 
+def test_a_folder_is_told_as_one(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="is a folder: name a capture of Nsight Systems in it"):
+        analyse(tmp_path)
+
+
 def test_no_database(tmp_path: Path) -> None:
     path = tmp_path / "text.sqlite"
     path.write_text("This is a text, of more than a hundred bytes, and not a database at all. " * 30, encoding="utf-8")
