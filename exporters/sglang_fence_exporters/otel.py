@@ -1,7 +1,9 @@
-"""OpenTelemetry: each sampled step as a trace, made after the fact on a thread of its own.
+"""OpenTelemetry: each sampled step as a trace, made after the fact.
 
-The serving thread only appends to a queue. The queue is bounded: what has no room is turned away and counted, and so is
-whatever a collector doesn't take. How spans look is said in docs/tracing.md and, name by name, in the catalogue.
+The serving thread only appends to a queue; a thread of our own takes steps on, to a process that builds and sends
+their spans, or to the provider that the serving process has. The queue is bounded: what has no room is turned away and
+counted, and so is whatever a collector doesn't take. How spans look is said in docs/tracing.md and, name by name, in
+the catalogue.
 """
 
 from __future__ import annotations
@@ -17,55 +19,53 @@ from opentelemetry.trace import NoOpTracerProvider, ProxyTracerProvider, get_tra
 
 from sglang_fence.observe.observer import Observer
 from sglang_fence_exporters.otel_address import find_address
-from sglang_fence_exporters.otel_delivery import OwnDelivery, ProcessDelivery, end_timeout_s
+from sglang_fence_exporters.otel_delivery import OwnDelivery, ProcessDelivery
 from sglang_fence_exporters.otel_ids import StepIds
-from sglang_fence_exporters.otel_sending import PAUSE_S
-from sglang_fence_exporters.otel_spans import SpanBuilder
+from sglang_fence_exporters.otel_in_process import InProcess
+from sglang_fence_exporters.otel_limits import end_timeout_s, grace_s
+from sglang_fence_exporters.otel_provider import checked_resource
+from sglang_fence_exporters.otel_route import PAUSE_S
+from sglang_fence_exporters.otel_sender_process import SenderProcess
+from sglang_fence_exporters.otel_spans import CANT_BUILD, SpanBuilder
+from sglang_fence_exporters.otel_talk import Hello
 
 if TYPE_CHECKING:
     from sglang_fence.observe.exporting import ExportContext
     from sglang_fence.observe.ledger import Ledger
     from sglang_fence.observe.trace import StepTrace
-    from sglang_fence_exporters.otel_delivery import Delivery
+    from sglang_fence_exporters.otel_route import Route
 
 logger = logging.getLogger(__name__)
 
 QUEUE_STEPS = 1024
 """So many steps may wait for their spans."""
 
-POLL_S = 0.05
-"""How often the thread looks for steps. It isn't woken: waking a thread costs the serving one more than appending."""
-
-GRACE_S = 0.5
-"""Of the end's time, what is left for giving up in good order."""
+END_POLL_S = 0.05
+"""How often the thread looks for room once the run has ended."""
 
 
 class OpenTelemetryExporter(Observer):
     """Turns sampled steps into spans."""
 
-    def __init__(self, ledger: Ledger, builder: SpanBuilder, delivery: Delivery, end_timeout: float) -> None:
-        """Start the thread that builds.
+    def __init__(self, ledger: Ledger, route: Route, end_timeout: float) -> None:
+        """Start the thread that takes steps on.
 
         Args:
             ledger: gets each trace's identifier, as an exemplar.
-            builder: makes the spans.
-            delivery: takes them.
+            route: where steps are taken.
             end_timeout: what :meth:`run_ended` may take, in seconds.
         """
         self._ledger = ledger
-        self._builder = builder
-        self._delivery = delivery
+        self._route = route
         self._end_timeout = end_timeout
         self._queue: deque[StepTrace] = deque()
         self._room = QUEUE_STEPS
         self._turned_away = 0
         self._taken = 0
-        self._declined = 0
         self._broken = 0
         self._left = 0
         self._ending = threading.Event()
         self._given_up = threading.Event()
-        builder.pause = self._pause
         self._thread = threading.Thread(target=self._work, name="sglang-fence-otel", daemon=True)
         self._thread.start()
 
@@ -80,16 +80,15 @@ class OpenTelemetryExporter(Observer):
     def run_ended(self) -> None:
         """Send what waits; after the end's time, give up and count what is left as dropped."""
         self._room = 0
-        grace = min(GRACE_S, self._end_timeout / 2)
+        grace = grace_s(self._end_timeout)
         self._ending.set()
+        self._route.hurry()
         self._thread.join(self._end_timeout - grace)
         if self._thread.is_alive():
             self._given_up.set()
-            self._delivery.abort()
+            self._route.abort(grace / 2)
             self._thread.join(grace)
-        delivery = self._delivery
-        accounted = self._declined + self._broken + delivery.failed + delivery.settled
-        self._left = max(0, self._taken - accounted)
+        self._left = max(0, self._taken - self._broken - self._route.lost - self._route.settled)
 
     @property
     def dropped_steps(self) -> int:
@@ -98,66 +97,72 @@ class OpenTelemetryExporter(Observer):
         A step counts as lost if its own span is; what was lost below it alone isn't counted. Of spans that the
         process's own provider was given, nothing is known here.
         """
-        return self._turned_away + self._broken + self._delivery.failed + self._left
+        return self._turned_away + self._broken + self._route.lost + self._left
 
     @property
     def malformed_links(self) -> int:
         """Requests, counted in each of their steps, whose ``traceparent`` could not be read."""
-        return self._builder.malformed_links
+        return self._route.malformed_links
 
     def _work(self) -> None:
+        route = self._route
         ending = False
         while not ending:
-            ending = self._ending.wait(POLL_S)  # before looking at the queue, so that the last look misses nothing
+            # Isn't woken by a step: waking a thread costs the serving one more than appending. Before looking at the
+            # queue, so that the last look misses nothing.
+            ending = self._ending.wait(route.poll_s)
+            route.look()
             self._drain(ending=ending)
-        self._delivery.close()
+        route.close()
 
     def _drain(self, *, ending: bool) -> None:
         queue = self._queue
         while queue and not self._given_up.is_set():
-            if not self._delivery.has_room(1 + len(queue[0].spans)):
+            if not self._route.has_room(queue[0]):
                 if not ending:
                     return
-                self._given_up.wait(POLL_S)
+                self._given_up.wait(END_POLL_S)
+                self._route.look()
                 continue
             self._export(queue.popleft())
             if not ending:
                 time.sleep(PAUSE_S)
 
-    def _pause(self) -> None:
-        """Let the serving thread have the interpreter lock, while there is one."""
-        if not self._ending.is_set():
-            time.sleep(PAUSE_S)
-
     def _export(self, trace: StepTrace) -> None:
         try:
-            trace_id = self._builder.build(trace)
+            trace_id = self._route.take(trace)
         except Exception:
             self._broken += 1
             if self._broken == 1:
-                logger.exception("the spans of step %d can't be built; more such steps are only counted", trace.step)
+                logger.exception(CANT_BUILD, trace.step)
             return
-        if trace_id is None:
-            self._declined += 1
-            return
-        self._delivery.hand_over(1 + len(trace.spans))
-        self._ledger.add_exemplar(trace, trace_id)
+        if trace_id is not None:
+            self._ledger.add_exemplar(trace, trace_id)
 
 
 def make(context: ExportContext) -> OpenTelemetryExporter:
     """Make the exporter. It uses the provider that the process has, or else one of its own; nothing is contacted yet.
 
     Raises:
-        ConfigError: no usable address, a package that is missing, or a variable that can't be used.
+        ConfigError: no usable address, a package that is missing, a variable that can't be used, or a process that
+            can't be started.
     """
     end_timeout = end_timeout_s()
+    return OpenTelemetryExporter(context.ledger, _route(context, end_timeout), end_timeout)
+
+
+def _route(context: ExportContext, end_timeout: float) -> Route:
     provider = get_tracer_provider()
     if not isinstance(provider, ProxyTracerProvider | NoOpTracerProvider):
         if context.otlp is not None:
             logger.warning("the process has a tracer provider: spans go there, and --otlp %s isn't used", context.otlp)
         process = ProcessDelivery(provider)
-        return OpenTelemetryExporter(context.ledger, SpanBuilder(process.tracer), process, end_timeout)
-    ids = StepIds() if context.virtual_time else None
-    own = OwnDelivery(find_address(context.otlp, os.environ), os.environ, ids)
-    builder = SpanBuilder(own.tracer, None if ids is None else ids.begin)
-    return OpenTelemetryExporter(context.ledger, builder, own, end_timeout)
+        return InProcess(SpanBuilder(process.tracer), process)
+    address = find_address(context.otlp, os.environ)
+    if not context.virtual_time:
+        resource = checked_resource(address, os.environ)
+        if resource is not None:
+            return SenderProcess(Hello.of(os.getpid(), end_timeout - grace_s(end_timeout), address, resource))
+    ids = StepIds()
+    own = OwnDelivery(address, os.environ, ids)
+    return InProcess(SpanBuilder(own.tracer, ids.begin), own)

@@ -2,49 +2,25 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Protocol
 
-from opentelemetry.sdk.environment_variables import (
-    OTEL_BSP_EXPORT_TIMEOUT,
-    OTEL_BSP_MAX_EXPORT_BATCH_SIZE,
-    OTEL_BSP_MAX_QUEUE_SIZE,
-    OTEL_BSP_SCHEDULE_DELAY,
-)
-from opentelemetry.sdk.resources import SERVICE_INSTANCE_ID, SERVICE_NAME, OTELResourceDetector, Resource
-from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
-from opentelemetry.sdk.trace.sampling import ALWAYS_ON
 
-from sglang_fence import __version__
-from sglang_fence.catalogue.spans import SCHEMA_URL, SCOPE
-from sglang_fence.errors import ConfigError
-from sglang_fence_exporters.otel_sending import SendingExporter, otlp_exporter
+from sglang_fence_exporters.otel_provider import prepare, tracer_of
+from sglang_fence_exporters.otel_sending import SendingExporter
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from opentelemetry.sdk.resources import Resource
     from opentelemetry.sdk.trace.id_generator import IdGenerator
-    from opentelemetry.trace import Tracer
-    from opentelemetry.trace import TracerProvider as AnyProvider
+    from opentelemetry.trace import TracerProvider
 
     from sglang_fence_exporters.otel_address import Address
-
-DEFAULT_SERVICE = "sglang-fence"
-VIRTUAL_INSTANCE = "virtual-time"
-"""``service.instance.id`` where times are virtual, in place of the SDK's random one: the same trace each time."""
-QUEUE_SPANS = 2048
-BATCH_SPANS = 512
-DELAY_MS = 5000
-END_MS = 5000
-"""How long the end of a run may take, at the most; the variable is ``OTEL_BSP_EXPORT_TIMEOUT``."""
 
 
 class Delivery(Protocol):
     """Takes built spans. Everything but :meth:`abort` is called on the exporter's own thread."""
-
-    tracer: Tracer
-    """What spans are built with."""
 
     @property
     def failed(self) -> int:
@@ -73,15 +49,11 @@ class Delivery(Protocol):
         ...
 
 
-def _tracer(provider: AnyProvider) -> Tracer:
-    return provider.get_tracer(SCOPE, __version__, SCHEMA_URL)
-
-
 class ProcessDelivery:
     """Gives spans to the provider that the process has. Its processors, sampler and end are the process's business."""
 
-    def __init__(self, provider: AnyProvider) -> None:
-        self.tracer = _tracer(provider)
+    def __init__(self, provider: TracerProvider) -> None:
+        self.tracer = tracer_of(provider)
         self.failed = 0
         self.settled = 0
 
@@ -107,45 +79,38 @@ class OwnDelivery:
     step is built only when all of it has room there. Until then it waits in the exporter's own queue, which counts.
     """
 
-    def __init__(self, address: Address, environ: Mapping[str, str], ids: IdGenerator | None) -> None:
+    def __init__(
+        self,
+        address: Address,
+        environ: Mapping[str, str],
+        ids: IdGenerator,
+        resource: Resource | None = None,
+    ) -> None:
         """Prepare to send to ``address``; nothing is contacted.
 
         Args:
             address: where spans go.
             environ: read for the ``OTEL_BSP_*`` variables; the SDK reads others from the process's own.
-            ids: makes identifiers that are the same each time; None: they are random.
+            ids: makes identifiers.
+            resource: what the spans come from; None: this process, in virtual time, the same each time.
 
         Raises:
             ConfigError: the package for the protocol is missing, or it can't use one of the ``OTEL_*`` variables.
         """
-        self._limit = _positive(environ, OTEL_BSP_MAX_QUEUE_SIZE, QUEUE_SPANS)
-        batch = min(_positive(environ, OTEL_BSP_MAX_EXPORT_BATCH_SIZE, BATCH_SPANS), self._limit)
-        delay = _positive(environ, OTEL_BSP_SCHEDULE_DELAY, DELAY_MS)
-        exporter = otlp_exporter(address)
-        try:
-            provider = TracerProvider(
-                # What arrives was sampled by the core already.
-                sampler=ALWAYS_ON,
-                resource=_resource(repeatable=ids is not None),
-                # The run's end closes it, within a bound. The provider's own handler would wait for half a minute.
-                shutdown_on_exit=False,
-                id_generator=ids,
-            )
-        except ValueError as error:
-            msg = f"OpenTelemetry can't use its environment: {error}"
-            raise ConfigError(msg) from error
-        self._provider = provider
+        parts = prepare(address, environ, ids, resource)
+        self._limit = parts.queue_spans
+        self._provider = parts.provider
         # Last, since it quietens loggers of the process: from here on nothing can fail.
-        self._exporter = SendingExporter(exporter, address.endpoint)
+        self._exporter = SendingExporter(parts.exporter, address.endpoint)
         self._provider.add_span_processor(
             BatchSpanProcessor(
                 self._exporter,
-                max_queue_size=self._limit,
-                schedule_delay_millis=delay,
-                max_export_batch_size=batch,
+                max_queue_size=parts.queue_spans,
+                schedule_delay_millis=parts.delay_ms,
+                max_export_batch_size=parts.batch_spans,
             ),
         )
-        self.tracer = _tracer(self._provider)
+        self.tracer = tracer_of(self._provider)
         self._handed_spans = 0
 
     @property
@@ -169,7 +134,6 @@ class OwnDelivery:
 
     def close(self) -> None:
         """Send what waits, then shut the provider down."""
-        self._exporter.hurry()
         try:
             self._provider.shutdown()
         finally:
@@ -178,35 +142,3 @@ class OwnDelivery:
     def abort(self) -> None:
         """Make a retry that waits give up, and take no more results."""
         self._exporter.abort()
-
-
-def _resource(*, repeatable: bool) -> Resource:
-    # What is given here outranks the environment, so nothing that OTEL_SERVICE_NAME or OTEL_RESOURCE_ATTRIBUTES say is.
-    said = OTELResourceDetector().detect().attributes
-    ours = {SERVICE_NAME: DEFAULT_SERVICE}
-    if repeatable:
-        ours[SERVICE_INSTANCE_ID] = VIRTUAL_INSTANCE
-    return Resource.create({name: value for name, value in ours.items() if name not in said})
-
-
-def end_timeout_s(environ: Mapping[str, str] = os.environ) -> float:
-    """Return how long the end of a run may take, in seconds.
-
-    Raises:
-        ConfigError: the variable isn't a positive whole number of milliseconds.
-    """
-    return _positive(environ, OTEL_BSP_EXPORT_TIMEOUT, END_MS) / 1000
-
-
-def _positive(environ: Mapping[str, str], name: str, default: int) -> int:
-    raw = environ.get(name, "").strip()
-    if not raw:
-        return default
-    try:
-        value = int(raw)
-    except ValueError:
-        value = 0
-    if value < 1:
-        msg = f"{name}={raw!r} isn't a positive whole number: write one, or unset it"
-        raise ConfigError(msg)
-    return value

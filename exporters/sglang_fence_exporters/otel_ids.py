@@ -1,10 +1,10 @@
-"""Identifiers that are the same each time: those of a run in virtual time come from the step's number."""
+"""Identifiers that aren't the SDK's: in virtual time from the step's number; a trace's as the serving process says."""
 
 from __future__ import annotations
 
 from hashlib import blake2b
 
-from opentelemetry.sdk.trace.id_generator import IdGenerator
+from opentelemetry.sdk.trace.id_generator import IdGenerator, RandomIdGenerator
 
 _TRACE_BYTES = 16
 _SPAN_BYTES = 8
@@ -35,3 +35,15 @@ class StepIds(IdGenerator):
         """Return the 64 bits of the step's next span."""
         self._spans += 1
         return _digest(f"sglang_fence step {self._step} span {self._spans}", _SPAN_BYTES)
+
+
+class GivenTraceId(RandomIdGenerator):
+    """Spans' identifiers are random, the trace's is what it was told. For one thread."""
+
+    def __init__(self) -> None:
+        self.trace_id = 0
+        """128 bits, of the trace that comes next."""
+
+    def generate_trace_id(self) -> int:
+        """Return what was given."""
+        return self.trace_id

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, overload
+from typing import TYPE_CHECKING
 
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
@@ -15,17 +13,19 @@ from sglang_fence_exporters.otel_address import Protocol
 from sglang_fence_exporters.otel_attributes import STEP_SPAN
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from opentelemetry.sdk.trace import ReadableSpan
 
     from sglang_fence_exporters.otel_address import Address
 
 logger = logging.getLogger(__name__)
 
-PAUSE_S = 50e-6
-"""A real sleep, however short: giving the interpreter lock up without one, this thread would mostly take it again."""
+CANT_SEND = "spans can't be sent to %s (%s): serving goes on, and steps that are lost are counted"
+"""What is logged, once: where to, and why."""
 
-SPANS_A_BURST = 6
-"""So many spans are encoded (about 30 µs each) before the interpreter lock is given up."""
+NO_ANSWER = "the run ended before the collector answered"
+"""Why not, at the end of a run."""
 
 _NOISY = (
     "opentelemetry.exporter.otlp.proto.grpc.exporter",
@@ -61,31 +61,6 @@ def otlp_exporter(address: Address) -> SpanExporter:
         raise ConfigError(msg) from error
 
 
-class _Paced(Sequence["ReadableSpan"]):
-    """The same spans, but whoever walks over them gives the interpreter lock up every so often."""
-
-    def __init__(self, spans: Sequence[ReadableSpan]) -> None:
-        self._spans = spans
-
-    def __len__(self) -> int:
-        return len(self._spans)
-
-    @overload
-    def __getitem__(self, index: int) -> ReadableSpan: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[ReadableSpan]: ...
-
-    def __getitem__(self, index: int | slice) -> ReadableSpan | Sequence[ReadableSpan]:
-        return self._spans[index]
-
-    def __iter__(self) -> Iterator[ReadableSpan]:
-        for place, span in enumerate(self._spans):
-            if place % SPANS_A_BURST == SPANS_A_BURST - 1:
-                time.sleep(PAUSE_S)
-            yield span
-
-
 class _Hush(logging.Filter):
     """Swallows what is logged by the thread that sends for us, and remembers the first of it.
 
@@ -113,7 +88,6 @@ class SendingExporter(SpanExporter):
         self._where = where
         self._hush = _Hush()
         self._told = False
-        self._hurried = False
         self._aborted = False
         self.taken_spans = 0
         """Spans that left the queue, to be sent."""
@@ -130,7 +104,7 @@ class SendingExporter(SpanExporter):
         self._hush.heard = ""
         why = ""
         try:
-            result = self._inner.export(spans if self._hurried else _Paced(spans))
+            result = self._inner.export(spans)
         except Exception as error:  # noqa: BLE001 - whatever it is, the spans are lost and serving goes on
             result, why = SpanExportResult.FAILURE, str(error) or type(error).__name__
         finally:
@@ -149,18 +123,14 @@ class SendingExporter(SpanExporter):
             return
         self._told = True
         logger.warning(
-            "spans can't be sent to %s (%s): serving goes on, and steps that are lost are counted",
+            CANT_SEND,
             self._where,
             " ".join(why.split()) or "no reason was given",
         )
 
-    def hurry(self) -> None:
-        """Serving is over: no more pauses."""
-        self._hurried = True
-
     def abort(self) -> None:
         """Close the books, and end the waiting between two tries."""
-        self._tell("the run ended before the collector answered")
+        self._tell(NO_ANSWER)
         self._aborted = True
         self._inner.shutdown()
 

@@ -30,6 +30,9 @@ SPANS_A_PIECE = 4
 """So many spans are built, in about 100 µs, before the interpreter lock is given up: a whole step would take as long as
 a short decode."""
 
+CANT_BUILD = "the spans of step %d can't be built; more such steps are only counted"
+"""What is logged of the first."""
+
 _PROPAGATOR: Final = TraceContextTextMapPropagator()
 _FENCE = {LINK.name: "fence"}
 _REQUEST = {LINK.name: "request"}

@@ -96,6 +96,9 @@ def opened(path: Path) -> Generator[Capture]:
     Raises:
         ConfigError: it isn't there, isn't a capture, or can't be exported.
     """
+    if path.is_dir():
+        msg = f"{path} is a folder: name a capture of Nsight Systems in it, .sqlite or .nsys-rep"
+        raise ConfigError(msg)
     if not path.is_file():
         msg = f"{path} is not there: name a capture of Nsight Systems, .sqlite or .nsys-rep"
         raise ConfigError(msg)

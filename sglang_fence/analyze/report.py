@@ -14,6 +14,7 @@ from sglang_fence.analyze.summary import ModeSummary, summarise
 from sglang_fence.analyze.waits import stream_waits
 from sglang_fence.analyze.work import launch_times, stream_work
 from sglang_fence.contract import FenceKind, SharedReadEnds
+from sglang_fence.observe.counting import many
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -116,22 +117,24 @@ def _missing(barriers: Sequence[Barrier], steps: Sequence[Step], *, whole: bool)
         said.append("Nodes of graphs were not traced (--cuda-graph-trace=node), so no marker has a moment.")
     unbound = sum(step.forward_stream is None for step in steps)
     if unbound:
-        said.append(f"{unbound} barrier(s) show no wait that is bound to a record in this capture.")
+        said.append(f"Of {many(unbound, 'barrier')} this capture shows no wait that is bound to a record in it.")
     unknown = sum(step.forward_stream is not None and step.reads_end is None for step in steps)
     if unknown and not whole:
-        said.append(f"{unknown} step(s) wait for a record in a graph in which no marker was found.")
+        said.append(f"Behind {many(unknown, 'step')} a wait is bound to a record in a graph without any known marker.")
     earlier = sum(step.earlier for step in steps)
     if earlier:
-        said.append(f"{earlier} wait(s) are bound to a record from before their step: the fence held nothing back.")
+        said.append(
+            f"Bound to a record from before its step: {many(earlier, 'wait')}, where the fence held nothing back."
+        )
     overtaken = sum(step.overtaken for step in steps)
     if overtaken:
         said.append(
-            f"{overtaken} step(s): the schedule stream worked before the reads are taken to end. Either the marker or "
-            "the barrier is another one than assumed, or the fence did not hold.",
+            f"In {many(overtaken, 'step')} the schedule stream worked before the reads are taken to end. Either the "
+            "marker or the barrier is another one than assumed, or the fence did not hold.",
         )
     unlike = sum(_contradicts(step) for step in steps)
     if unlike:
-        said.append(f"{unlike} mark(s) contradict what the streams show; the marks are taken.")
+        said.append(f"What the streams show is contradicted by {many(unlike, 'mark')}; the marks are taken.")
     return said
 
 

@@ -45,6 +45,7 @@ def _summary(row: ModeSummary) -> JsonValue:
         "wait_p50_us": _us(row.wait_p50),
         "wait_p99_us": _us(row.wait_p99),
         "lost_slack_us": _us(row.lost_slack),
+        "lost_slack_from": row.lost_slack_from,
     }
 
 

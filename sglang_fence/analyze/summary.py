@@ -27,8 +27,11 @@ class ModeSummary:
     slack_p99: int | None
     wait_p50: int | None
     wait_p99: int | None
-    lost_slack: int
-    """Over coarse steps, those whose end is only assumed included."""
+    lost_slack: int | None
+    """Over coarse steps, those whose end is only assumed included; None where it is known of none of them."""
+
+    lost_slack_from: int
+    """Coarse steps of which it is known."""
 
 
 def mode_of(step: Step) -> str:
@@ -52,16 +55,19 @@ def summarise(steps: Iterable[Step]) -> list[ModeSummary]:
 def _summary(mode: str, steps: Sequence[Step]) -> ModeSummary:
     slacks = sorted(step.slack for step in steps if step.fence is FenceKind.FINE and step.slack is not None)
     waits = sorted(step.wait for step in steps if step.wait is not None)
+    lost = [step.lost_slack for step in steps if step.lost_slack is not None]
+    coarse = sum(step.fence is FenceKind.COARSE for step in steps)
     return ModeSummary(
         mode=mode,
         steps=len(steps),
         fine=sum(step.fence is FenceKind.FINE for step in steps),
-        coarse=sum(step.fence is FenceKind.COARSE for step in steps),
+        coarse=coarse,
         slack_p50=percentile(slacks, 50),
         slack_p99=percentile(slacks, 99),
         wait_p50=percentile(waits, 50),
         wait_p99=percentile(waits, 99),
-        lost_slack=sum(step.lost_slack or 0 for step in steps),
+        lost_slack=sum(lost) if lost or not coarse else None,
+        lost_slack_from=len(lost),
     )
 
 

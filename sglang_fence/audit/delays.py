@@ -20,7 +20,9 @@ NARROW_US = 40.0
 """Before each kernel that reads a buffer on trial: enough for one on a side stream to come after the overwriting."""
 
 HOLD_US = 3000.0
-"""Before a replay whose marker is awaited: the host has enqueued the wait before the marker is reached."""
+"""Before a replay whose marker is awaited. Meanwhile the host launches what records it, and enqueues the wait:
+not the whole forward, whose eager parts may take it longer. See :mod:`~sglang_fence.audit.launches`.
+"""
 
 
 @dataclass(frozen=True, slots=True)

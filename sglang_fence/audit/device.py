@@ -6,12 +6,14 @@
 * A *delay* stands behind each marker, and before each kernel that declares a read of a buffer on trial, so that a
   narrow window between an event and a late read is a wide one.
 
-It also hears of every shared buffer, and which of them the schedule stream writes.
+It also hears of every shared buffer, which of them the schedule stream writes, and when a graph with a marker was
+launched: see :mod:`sglang_fence.audit.launches`.
 """
 
 from __future__ import annotations
 
 import weakref
+from contextlib import contextmanager
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
@@ -19,9 +21,10 @@ import torch
 
 from sglang_fence.audit.bits import condense, weights
 from sglang_fence.audit.delegating import DelegatingDevice
+from sglang_fence.audit.launches import HeardGraph, Launches
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Generator, Iterable, Sequence
 
     from sglang_fence.audit.delays import Delays
     from sglang_fence.device import protocol
@@ -88,6 +91,7 @@ class AuditDevice(DelegatingDevice):
         self._delays = delays
         self._names = frozenset(on_trial)
         self._marker_made = False
+        self.launches = Launches()
         self._heard: list[weakref.ref[SharedBuffer]] = []
         self._scheduled: dict[str, SharedBuffer] = {}
         self.readers: dict[str, Reader] = {}
@@ -115,7 +119,24 @@ class AuditDevice(DelegatingDevice):
         """See the protocol; a marker is what an external event made in a capture is."""
         event = super().Event(enable_timing=enable_timing, external=external)
         self._marker_made = external and self.inner.is_current_stream_capturing()
+        if self._marker_made:
+            self.launches.made(event)
         return event
+
+    def Graph(self, name: str) -> protocol.Graph:  # noqa: N802 - beside torch.cuda's CUDAGraph
+        """See the protocol; its launches are told."""
+        return HeardGraph(super().Graph(name), self.launches)
+
+    @contextmanager
+    def capture(self, graph: protocol.Graph) -> Generator[None]:
+        """See the protocol."""
+        heard = graph if isinstance(graph, HeardGraph) else None
+        self.launches.capturing(heard)
+        try:
+            with super().capture(graph if heard is None else heard.inner):
+                yield
+        finally:
+            self.launches.capturing(None)
 
     def launch(
         self,

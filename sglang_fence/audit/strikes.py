@@ -40,18 +40,27 @@ class Strike:
         self.device.readers[self.poisoner.buffer.name].read(self.device, Place.LAUNCH)
         self._note(Place.LAUNCH)
 
-    def before_replay(self) -> None:
-        """Strike at PRE_REPLAY; for IN_REPLAY let the host run ahead."""
+    def before_replay(self, marker: Event | None = None) -> None:
+        """Strike at PRE_REPLAY; for IN_REPLAY let the host run ahead.
+
+        Args:
+            marker: the graph's, where its launch is heard of by itself: struck at behind that, and not only once the
+                whole forward was launched.
+        """
         at_marker = self.device.readers[self.poisoner.buffer.name].seen[Place.MARKER]
         self.device.launch(f"{OWN}prepare", at_marker.zero_)
         if self.ends in {None, SharedReadEnds.PRE_REPLAY}:
             self.here()
         elif self.ends is SharedReadEnds.IN_REPLAY:
             self.device.hold()
+            if marker is not None:
+                self.device.launches.expect(marker, self.behind_marker)
 
     def behind_marker(self, marker: Event) -> None:
-        """The replay was launched, and has armed the marker."""
-        if self.ends is SharedReadEnds.IN_REPLAY:
+        """What records the marker was launched, and has armed it; said once more when the replay was."""
+        if self.ends is SharedReadEnds.IN_REPLAY and not self.poisoner.struck:
+            # A marker that no graph of the replay recorded is another's, and its wait binds to whatever there was.
+            self.device.launches.forget()
             self.poisoner.strike(marker)
 
     def behind_replay(self, *, marked: bool) -> None:

@@ -178,4 +178,6 @@ class Tally:
         count = known.counts[ends, buffer]
         control = known.counts.get((None, buffer))
         read = count.diverged > 0 or control is None or control.diverged > 0 or control.runs == 0
-        return BufferResult(buffer, count.runs, count.diverged, tuple(sorted(count.rows)), count.first, read)
+        return BufferResult(
+            buffer, count.runs, count.missed, count.diverged, tuple(sorted(count.rows)), count.first, read
+        )

@@ -35,6 +35,8 @@ class BufferResult:
     buffer: str
     runs: int = 0
     """How often it was overwritten at that moment, and the late reader behind it saw that."""
+    missed: int = 0
+    """How often the late reader did not see it, so that the run counts for nothing (experiment)."""
     diverged: int = 0
     """In how many of them something changed."""
     rows: tuple[int, ...] = ()
@@ -49,6 +51,7 @@ class BufferResult:
         return {
             "buffer": self.buffer,
             "runs": self.runs,
+            "missed": self.missed,
             "diverged": self.diverged,
             "rows": list(self.rows),
             "first": self.first,

@@ -83,7 +83,7 @@ class Window(Keeping):
             return
         if not self._whole_step:
             self.strike.poisoner.prepare()
-        self.strike.before_replay()
+        self.strike.before_replay(None if phase.marker is None else phase.marker.event)
 
     def after_replay(self, phase: Phase) -> None:
         """Strike at IN_REPLAY or POST_REPLAY, and close the window of a phase."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -18,7 +19,7 @@ from sglang_fence.observe.sampling import Sampling
 from sglang_fence.observe.summary import Summary, percentile
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Generator, Mapping
     from typing import Any
 
     from sglang_fence.device.cuda_spinning import Spinner
@@ -78,8 +79,11 @@ def variants(otlp: str | None) -> dict[str, Callable[[], tuple[list[Observer], S
     return made
 
 
-def blocks(device: DeviceModule, *, otlp: str | None, steps: int = STEPS) -> Mapping[str, Callable[[], Block]]:
-    """Make a loop for each variant; each block runs ``steps`` steps of it."""
+@contextmanager
+def blocks(
+    device: DeviceModule, *, otlp: str | None, steps: int = STEPS
+) -> Generator[Mapping[str, Callable[[], Block]]]:
+    """Make a loop for each variant; each block runs ``steps`` steps of it. At the end, what observes them is ended."""
     shape = StepShape()
     spinner: Spinner
     interpreted: DeviceModule
@@ -91,21 +95,23 @@ def blocks(device: DeviceModule, *, otlp: str | None, steps: int = STEPS) -> Map
         device, spinner = simulated(shape)
         interpreted = device
     streams = device.Stream("schedule"), device.Stream("forward")
-    return {
-        name: _block(
-            OverlapLoop(
-                interpreted if name == INTERPRETED else device,
-                spinner,
-                shape,
-                "fine",
-                *make(),
-                streams,
-                ring=FlightRing() if name == FLYING else None,
-            ),
-            steps,
+    loops = {
+        name: OverlapLoop(
+            interpreted if name == INTERPRETED else device,
+            spinner,
+            shape,
+            "fine",
+            *make(),
+            streams,
+            ring=FlightRing() if name == FLYING else None,
         )
         for name, make in variants(otlp).items()
     }
+    try:
+        yield {name: _block(loop, steps) for name, loop in loops.items()}
+    finally:
+        for loop in loops.values():
+            loop.probe.close()
 
 
 def _block(loop: OverlapLoop, steps: int) -> Callable[[], Block]:

@@ -30,7 +30,7 @@ from sglang_fence.bench.runtime_result import (
 from sglang_fence.engine.engine import Engine
 from sglang_fence.engine.options import EngineOptions
 from sglang_fence.engine.requests import Request, SamplingParams
-from sglang_fence.errors import ConfigError, InternalError
+from sglang_fence.errors import CapacityError, ConfigError, InternalError
 from sglang_fence.models.loading import ModelOptions
 
 if TYPE_CHECKING:
@@ -121,14 +121,23 @@ def measure(device: DeviceModule, plan: RuntimePlan, on_phase: Callable[[str], N
 
 
 def served_by(engine: Engine) -> Serve:
-    """Return what serves prompts greedily on ``engine`` and gives their tokens."""
+    """Return what serves prompts greedily on ``engine`` and gives their tokens.
+
+    What it returns raises CapacityError where a request was retracted: its time isn't comparable.
+    """
 
     def serve(prompts: Sequence[Sequence[int]], new_tokens: int) -> list[list[int]]:
         params = SamplingParams(max_new_tokens=new_tokens)
         asked = [Request(index, list(prompt), params) for index, prompt in enumerate(prompts)]
         for request in asked:
             engine.check(request)
-        engine.serve(asked)
+        retracted = engine.serve(asked).retractions
+        if retracted:
+            msg = (
+                f"with {len(asked)} requests at once there were {retracted} retractions, whose tokens were computed "
+                "twice for want of room in the KV pool: speeds can't be compared; give smaller --batches"
+            )
+            raise CapacityError(msg)
         failed = [request.error for request in asked if request.error is not None]
         if failed:
             msg = f"a request of the benchmark failed: {failed[0]}"

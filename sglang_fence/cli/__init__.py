@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from sglang_fence.cli.app import main
+from sglang_fence.cli.entry import main
 
 __all__ = ["main"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import traceback
 from typing import Annotated
 
@@ -25,6 +24,7 @@ from sglang_fence.cli import (
     run_command,
     top_command,
 )
+from sglang_fence.cli.output import checked_output, flush_output, give_up_output, say_all_that_can_be_said
 from sglang_fence.errors import UserError
 
 app = typer.Typer(
@@ -67,15 +67,31 @@ def options(
     """Options of the program itself."""
 
 
-def main() -> None:
-    """Run the command line; a user's mistake is one line on stderr and exit status 2, a fault of ours is status 3."""
+def run_app() -> int:
+    """Run the command line and return its exit status; what it says on standard output has been written then."""
+    say_all_that_can_be_said()
     try:
-        app()
+        status = _status()
+        flush_output()
+    except BrokenPipeError:
+        return give_up_output()
     except UserError as error:
         line = " ".join(str(error).split())
         typer.echo(f"sglang-fence: {line}", err=True)
-        sys.exit(2)
+        return 2
     except Exception:  # noqa: BLE001 - a fault of ours; status 1 already means that hazards were found
         traceback.print_exc()
         typer.echo("sglang-fence: a fault of sglang-fence itself; please report it with the lines above", err=True)
-        sys.exit(3)
+        return 3
+    return status
+
+
+def _status() -> int:
+    try:
+        with checked_output():
+            app()
+    except SystemExit as ended:
+        if isinstance(ended.__context__, BrokenPipeError):  # rich and typer end with 1 then
+            raise ended.__context__ from None
+        return ended.code if isinstance(ended.code, int) else 0 if ended.code is None else 1
+    return 0

@@ -17,6 +17,7 @@ from sglang_fence.audit.interruption import Interruption
 from sglang_fence.audit.matrix import audit_all
 from sglang_fence.cli.audit_table import print_report, print_summary
 from sglang_fence.cli.files import check_apart, check_writable, write
+from sglang_fence.cli.given import refuse_others
 from sglang_fence.cli.progress import auditing
 from sglang_fence.cli.run_command import DeviceName
 from sglang_fence.device import open_device
@@ -28,6 +29,10 @@ if TYPE_CHECKING:
     from sglang_fence.contract import SharedReadEnds
 
 _INTERRUPTED = 130
+
+_STATIC = frozenset({"static", "json_file"})
+_SGLANG = frozenset({"sglang", "model", "repeats", "json_file"})
+"""Parameters that these two look at."""
 
 
 class CandidateName(StrEnum):
@@ -42,6 +47,7 @@ _ENDS = dict(zip(CandidateName, CANDIDATES, strict=True))
 
 
 def audit(  # noqa: PLR0913 - a command line has as many options as its users need
+    context: typer.Context,
     *,
     device: Annotated[DeviceName, typer.Option(help="auto: CUDA where there is one.")] = DeviceName.AUTO,
     model: Annotated[str, typer.Option(help="A directory, a hub name, or the embedded default.")] = EMBEDDED,
@@ -74,6 +80,13 @@ def audit(  # noqa: PLR0913 - a command line has as many options as its users ne
     Exit status: 0, 1 if a declared end is unsound or a planted late reader was missed, 2 for a mistake in what was
     given, 130 if it was interrupted.
     """
+    if static is not None:
+        refuse_others(context, _STATIC, f"--static {static}: a source is read, and nothing is run")
+    if sglang:
+        refuse_others(context, _SGLANG, "--sglang: SGLang's own engine is audited, as it is configured")
+    if static is not None and not static.strip():
+        msg = "--static '': name a source tree, a file, or an installed package"
+        raise ConfigError(msg)
     check_apart({"--json": json_file}, [] if static is None else [Path(static)])
     check_writable(json_file)
     if static is not None:
@@ -99,11 +112,8 @@ def audit(  # noqa: PLR0913 - a command line has as many options as its users ne
         ):
             reports.append(report)
             progress.another_case(str(report.case))
-    for report in reports:
-        print_report(console, report, briefly=len(reports) > 1)
     done = {report.case for report in reports}
     left = [case for case in cases if case not in done]
-    print_summary(console, reports, left)
     if json_file is not None:
         content = {
             "device": opened.name,
@@ -111,6 +121,9 @@ def audit(  # noqa: PLR0913 - a command line has as many options as its users ne
             "not_done": [case.to_json() for case in left],
         }
         write(json_file, json.dumps(content, indent=1) + "\n")
+    for report in reports:
+        print_report(console, report, briefly=len(reports) > 1)
+    print_summary(console, reports, left)
     if interrupted():
         raise typer.Exit(_INTERRUPTED)
     raise typer.Exit(1 if any(report.unsound or report.missed for report in reports) else 0)

@@ -11,6 +11,7 @@ from rich.text import Text
 from sglang_fence.audit.static.finding import Severity
 from sglang_fence.audit.static.report import audit_statically
 from sglang_fence.cli.files import check_writable, write
+from sglang_fence.observe.counting import many, noun
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -57,7 +58,8 @@ def _paragraph(report: StaticReport, finding: Finding) -> Text:
 
 def _summary(report: StaticReport) -> str:
     warnings = len(report.findings) - report.errors
-    read = f"Read {report.parsed} of {report.files} Python files, with {len(report.classes)} classes of the contract"
+    files, classes = noun(report.files, "Python file"), many(len(report.classes), "class", "classes")
+    read = f"Read {report.parsed} of {report.files} {files}, with {classes} of the contract"
     unread = f"; {len(report.unreadable)} could not be read" if report.unreadable else ""
     ignored = f", {len(report.ignored)} ignored by comments" if report.ignored else ""
     return f"{read}{unread}. Errors: {report.errors}, warnings: {warnings}{ignored}."

@@ -8,6 +8,7 @@ from rich.table import Table
 
 from sglang_fence.audit.cases import CANDIDATES
 from sglang_fence.audit.verdicts import Status
+from sglang_fence.observe.counting import many
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,8 +41,8 @@ def print_summary(console: Console, reports: Sequence[CaseReport], left: Sequenc
         console,
         [
             (
-                f"{len(reports)} cases, {claims} claims; cases with an unsound end: {unsound}, with a plant that was"
-                f" missed: {missed}, in which experiment and order differ: {differing}."
+                f"{many(len(reports), 'case')}, {many(claims, 'claim')}; cases with an unsound end: {unsound},"
+                f" with a plant that was missed: {missed}, in which experiment and order differ: {differing}."
             ),
             *(f"Not done: {case}." for case in left),
         ],

@@ -13,12 +13,13 @@ from sglang_fence.bench.blocks import interleave
 from sglang_fence.bench.machine import describe
 from sglang_fence.bench.result_files import to_text
 from sglang_fence.bench.sink import collector
-from sglang_fence.cli.bench_options import check_plot, has_exporters, make_plan, make_sweep, numbers
+from sglang_fence.cli.bench_options import check_plot, has_exporters, make_plan, make_sweep, numbers, sizes
 from sglang_fence.cli.bench_tables import fence_table, measured_table, observed_table, runtime_table
 from sglang_fence.cli.files import check_writable, write
 from sglang_fence.cli.run_command import DeviceName
 from sglang_fence.device import open_device
 from sglang_fence.engine.options import EngineOptions
+from sglang_fence.observe.counting import many
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -71,12 +72,12 @@ def fence(  # noqa: PLR0913 - a command line has as many options as its users ne
     opened, console = open_device(device.value, check_hazards=False), Console()
     with console.status("measuring") as status:
         result = fencing.measure(opened, sweep, status.update)
-    console.print(fence_table(result))
-    _print_machine(console, result.machine)
     if json_file is not None:
         write(json_file, to_text("fence", result.to_json()))
     if plot_file is not None:
         write(plot_file, plot.svg(result))
+    console.print(fence_table(result))
+    _print_machine(console, result.machine)
 
 
 @app.command("runtime")
@@ -102,12 +103,14 @@ def bench_runtime(
         hidden_size=hidden_size,
         layers=layers,
         attention=attention,
-        batches=None if batches is None else numbers("--batches", batches),
+        batches=None if batches is None else sizes("--batches", batches),
         new_tokens=new_tokens,
         rounds=rounds,
     )
     with console.status("measuring") as status:
         result = runtime.measure(opened, plan, status.update)
+    if json_file is not None:
+        write(json_file, to_text("runtime", result.to_json()))
     console.print(runtime_table(result))
     for check in result.checks:
         console.print(
@@ -117,8 +120,6 @@ def bench_runtime(
             highlight=False,
         )
     _print_machine(console, result.machine)
-    if json_file is not None:
-        write(json_file, to_text("runtime", result.to_json()))
     if not all(check.passed for check in result.checks):
         console.print("the tokens differ by more than a tie: the speeds above are of two different computations")
         raise typer.Exit(1)
@@ -139,14 +140,12 @@ def observe(
     with console.status("measuring"):
         parts = interleave(hot_path.parts(), rounds=rounds, baseline="no observer")
         if opened.virtual_seconds() is None:  # virtual time has no host time in it
-            with collector() as otlp:
-                loops = observing.blocks(opened, otlp=otlp if has_exporters() else None, steps=steps)
+            with (
+                collector() as otlp,
+                observing.blocks(opened, otlp=otlp if has_exporters() else None, steps=steps) as loops,
+            ):
                 observed = observing.compare(loops, rounds=rounds)
     machine = describe(opened)
-    console.print(measured_table("observe: host ns a step", parts))
-    if observed:
-        console.print(observed_table(f"observe: a decode loop of 0.25 ms on {machine['gpu']}", observed))
-    _print_machine(console, machine)
     if json_file is not None:
         content = {
             "machine": machine,
@@ -154,6 +153,10 @@ def observe(
             "decode_loop": {name: one.to_json() for name, one in observed.items()},
         }
         write(json_file, to_text("observe", content))
+    console.print(measured_table("observe: host ns a step", parts))
+    if observed:
+        console.print(observed_table(f"observe: a decode loop of 0.25 ms on {machine['gpu']}", observed))
+    _print_machine(console, machine)
 
 
 @app.command()
@@ -164,11 +167,12 @@ def checker(*, rounds: Rounds = 2, steps: Steps = 2000, json_file: Json = None) 
     with console.status("measuring"):
         blocks = serving.checker(EngineOptions(max_running=8), steps=steps)
         figures = interleave(blocks, rounds=rounds, baseline="without")
-    console.print(measured_table(f"checker: processor seconds for {steps} steps", figures))
-    _print_machine(console, describe(opened))
+    machine = describe(opened)
     if json_file is not None:
-        content = {"machine": describe(opened), "seconds": {name: one.to_json() for name, one in figures.items()}}
+        content = {"machine": machine, "seconds": {name: one.to_json() for name, one in figures.items()}}
         write(json_file, to_text("checker", content))
+    console.print(measured_table(f"checker: processor seconds for {many(steps, 'step')}", figures))
+    _print_machine(console, machine)
 
 
 def _print_machine(console: Console, machine: Mapping[str, str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from importlib.metadata import entry_points
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _LONGEST_MS = 1_000.0
+_SIZE = re.compile(r"[1-9][0-9]{0,8}")
+"""With more digits it is a slip: no memory holds so many requests."""
 
 
 def numbers(option: str, text: str) -> list[float]:
@@ -37,6 +40,20 @@ def numbers(option: str, text: str) -> list[float]:
             raise ConfigError(msg)
         found.append(number)
     return found
+
+
+def sizes(option: str, text: str) -> list[int]:
+    """Read whole numbers of 1 or more, separated by commas.
+
+    Raises:
+        ConfigError: one is none.
+    """
+    words = [word.strip() for word in text.split(",")]
+    for word in words:
+        if _SIZE.fullmatch(word) is None:
+            msg = f"{option} {text}: {word!r} is no size; write whole numbers from 1 on, like 1,8,32"
+            raise ConfigError(msg)
+    return [int(word) for word in words]
 
 
 def make_sweep(
@@ -91,7 +108,7 @@ def make_plan(
     hidden_size: int | None,
     layers: int | None,
     attention: str,
-    batches: Sequence[float] | None,
+    batches: Sequence[int] | None,
     new_tokens: int | None,
     rounds: int,
 ) -> RuntimePlan:
@@ -101,10 +118,6 @@ def make_plan(
         ConfigError: sizes that can't be had.
     """
     hidden, depth, vocab, tokens, dtype = (1024, 8, 32_000, 128, "bfloat16") if cuda else (128, 2, 512, 12, "float32")
-    sizes = batches or ((1, 8, 32) if cuda else (1, 2))
-    if any(size != int(size) for size in sizes):
-        msg = f"--batches {','.join(f'{size:g}' for size in sizes)}: give whole numbers"
-        raise ConfigError(msg)
     return RuntimePlan(
         size=ModelSize(
             hidden_size=hidden if hidden_size is None else hidden_size,
@@ -113,7 +126,7 @@ def make_plan(
         ),
         dtype=dtype,
         attention=attention,
-        batches=tuple(int(size) for size in sizes),
+        batches=tuple(batches or ((1, 8, 32) if cuda else (1, 2))),
         new_tokens=tokens if new_tokens is None else new_tokens,
         rounds=rounds,
     )

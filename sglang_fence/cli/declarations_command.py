@@ -29,7 +29,10 @@ def show(
 
 
 def _table(rows: list[Declaration]) -> Table:
-    table = Table("backend", "mode", "declared", "why it differs from the base")
+    table = Table()
+    table.add_column("backend", overflow="fold")  # a name that is cut short can't be given to --attention
+    for column in ("mode", "declared", "why it differs from the base"):
+        table.add_column(column)
     for number, row in enumerate(rows):
         first = number == 0 or rows[number - 1].backend != row.backend
         last = number + 1 == len(rows) or rows[number + 1].backend != row.backend

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from sglang_fence.cli.files import check_apart, check_writable, write
+from sglang_fence.observe.counting import many, noun
 from sglang_fence.observe.flight.comparing import compare
 from sglang_fence.observe.flight.explaining import stand
 from sglang_fence.observe.flight.form import read
@@ -35,6 +36,9 @@ def explain(
         for line in lines:
             typer.echo(f"  {line}")
     if len(comparison.standings) > 1:
-        typer.echo(f"behind: {', '.join(comparison.behind)}: {comparison.why}" if comparison.behind else comparison.why)
+        typer.echo(f"behind: {': '.join(filter(None, (', '.join(comparison.behind), comparison.why)))}")
     for line in comparison.unknown:
         typer.echo(f"can't be known: {line}")
+    if comparison.left_out:
+        processes = noun(comparison.left_out, "a process that has", "processes that have")
+        typer.echo(f"left out: {many(comparison.left_out, 'dump')} of {processes} a newer one here")

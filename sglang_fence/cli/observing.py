@@ -70,6 +70,9 @@ class ObserveOptions:
             option = next(option for option, there in given.items() if there)
             msg = f"--no-observe {option}: nothing is observed then; leave one of them out"
             raise ConfigError(msg)
+        if self.flight_recorder == 0 and self.flight_dir is not None:
+            msg = f"--flight-recorder 0 --flight-dir {self.flight_dir}: nothing is dumped then; leave one of them out"
+            raise ConfigError(msg)
         if self.metrics_port is not None and not 0 <= self.metrics_port <= MAX_PORT:
             msg = f"--metrics-port {self.metrics_port}: give a port, 1 to {MAX_PORT}, or 0 for any that is free"
             raise ConfigError(msg)

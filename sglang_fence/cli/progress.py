@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, TextColumn, TimeElapsedColumn
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -14,11 +14,17 @@ if TYPE_CHECKING:
     from sglang_fence.engine.requests import Request
 
 
+def _on_stderr(*columns: ProgressColumn) -> Progress:
+    console = Console(stderr=True)
+    # Left on, it would write an empty line at its end where nobody watches.
+    return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+
+
 @contextmanager
 def serving(total: int) -> Generator[Callable[[Request], None]]:
     """Show progress on stderr, where that is a terminal; yields what to call with each finished request."""
     columns = (TextColumn("serving"), BarColumn(), MofNCompleteColumn(), TextColumn("requests"), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+    with _on_stderr(*columns) as progress:
         task = progress.add_task("serving", total=total)
         yield lambda _: progress.advance(task)
 
@@ -52,5 +58,5 @@ def auditing(total: int) -> Generator[Auditing]:
         TextColumn("cases, {task.fields[runs]} runs"),
         TimeElapsedColumn(),
     )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+    with _on_stderr(*columns) as progress:
         yield Auditing(progress, total)

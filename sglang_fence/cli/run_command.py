@@ -13,8 +13,9 @@ from rich.console import Console
 
 from sglang_fence.cli.files import check_apart, check_writable, write
 from sglang_fence.cli.observing import ObserveOptions, observing
+from sglang_fence.cli.outcome import Outcome
 from sglang_fence.cli.progress import serving
-from sglang_fence.cli.run_report import Outcome, print_report
+from sglang_fence.cli.run_report import print_report
 from sglang_fence.device import open_device
 from sglang_fence.engine.engine import Engine
 from sglang_fence.engine.options import EngineOptions
@@ -202,7 +203,8 @@ def run(  # noqa: PLR0913 - a command line has as many options as its users need
     with recording(engine.probe, flight, virtual=virtual), serving(len(asked) - len(failed)) as on_finish:
         scheduler = engine.serve(asked, on_finish)
         engine.close()
-    outcome = Outcome.of(engine, scheduler, watching.summary, asked, time.perf_counter() - started)
+    seconds = time.perf_counter() - started
+    outcome = Outcome.of(engine, scheduler, watching.summary, asked, seconds, check_hazards=check_hazards)
     _write_lines(output, asked)
     if json_file is not None:
         write(json_file, json.dumps(outcome.to_json(), indent=2) + "\n")

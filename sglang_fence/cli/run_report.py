@@ -1,174 +1,65 @@
-"""What a run came to: as JSON, and as a table."""
+"""What a run came to, for a terminal."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
-from sglang_fence.contract import FenceKind
-from sglang_fence.observe.summary import ModeSummary, Summary, percentiles
+from sglang_fence.observe.counting import noun
+from sglang_fence.observe.summary import percentiles
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from rich.console import Console
 
-    from sglang_fence.engine.engine import Engine
-    from sglang_fence.engine.requests import Request
-    from sglang_fence.engine.scheduler import Scheduler
-    from sglang_fence.observe.record import Phase
+    from sglang_fence.cli.outcome import Outcome
+    from sglang_fence.observe.summary import ModeSummary
 
 _SHOWN = 3
 """Outputs that the report shows."""
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """The figures of one run."""
-
-    device: str
-    policy: str
-    requests: Sequence[Request]
-    steps: int
-    retractions: int
-    acceptance: float | None
-    """Share of drafts that verification accepted; None without speculation."""
-    cached_tokens: int
-    seconds: float
-    """Serving time: virtual on the simulated device, so that fences can be compared; wall time elsewhere."""
-    wall_seconds: float
-    summary: Summary
-    hazards: list[dict[str, Any]]
-    hazard_count: int
-    unresolved: int
-
-    @classmethod
-    def of(
-        cls,
-        engine: Engine,
-        scheduler: Scheduler,
-        summary: Summary,
-        requests: Sequence[Request],
-        wall_seconds: float,
-    ) -> Outcome:
-        """Collect them after the engine has served."""
-        device = engine.device
-        hazards = [asdict(hazard) | {"rows": list(hazard.rows)} for hazard in getattr(device, "hazards", [])]
-        return cls(
-            device=device.name,
-            policy=engine.policy.why if engine.options.overlap else "none, a loop without overlap needs no barrier",
-            requests=requests,
-            steps=scheduler.steps,
-            retractions=scheduler.retractions,
-            acceptance=scheduler.acceptance,
-            cached_tokens=engine.memory.cached_tokens,
-            seconds=wall_seconds if scheduler.virtual_seconds is None else scheduler.virtual_seconds,
-            wall_seconds=wall_seconds,
-            summary=summary,
-            hazards=hazards,
-            hazard_count=getattr(device, "hazard_count", 0),
-            unresolved=engine.probe.unresolved,
-        )
-
-    @property
-    def tokens(self) -> int:
-        """Tokens generated."""
-        return sum(len(request.output) for request in self.requests)
-
-    @property
-    def tokens_per_s(self) -> float | None:
-        """Tokens a second of serving time; None where that took no time, in virtual time without costs."""
-        return self.tokens / self.seconds if self.seconds else None
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the figures as the ``--json`` file has them."""
-        total = self.summary.total()
-        return {
-            "device": self.device,
-            "policy": self.policy,
-            "requests": len(self.requests),
-            "failed": sum(request.error is not None for request in self.requests),
-            "steps": self.steps,
-            "tokens": self.tokens,
-            "tokens_per_s": None if self.tokens_per_s is None else round(self.tokens_per_s, 3),
-            "wall_s": round(self.wall_seconds, 3),
-            "retractions": self.retractions,
-            "acceptance": self.acceptance,
-            "cached_tokens": self.cached_tokens,
-            "fence": {kind.value: total.fence[kind.value] for kind in FenceKind},
-            "reasons": dict(total.reasons),
-            "modes": {mode: _mode_json(one) for mode, one in self.summary.by_mode().items()},
-            "fallbacks": self.summary.fallbacks(),
-            "phases": [
-                _phase_json(step, phase, count) for (step, phase), count in self.summary.phases_by_mode().items()
-            ],
-            "downgrades": dict(total.downgrades),
-            "lost_us": round(total.lost_us, 3),
-            "slack_us": percentiles(total.slack_us),
-            "wait_us": percentiles(total.wait_us),
-            "unresolved": self.unresolved,
-            "hazards": self.hazards,
-            "hazard_count": self.hazard_count,
-        }
-
-
-def _phase_json(step: str, phase: Phase, count: int) -> dict[str, Any]:
-    return {
-        "step": step,
-        "mode": phase.mode.value,
-        "runner": phase.role,
-        "backend": phase.backend,
-        "declared": phase.declared.name,
-        "resolved": phase.resolved.name,
-        "downgrade": phase.downgrade,
-        "count": count,
-    }
-
-
-def _mode_json(mode: ModeSummary) -> dict[str, Any]:
-    return {
-        "steps": mode.steps,
-        "declared": dict(mode.declared),
-        "resolved": dict(mode.resolved),
-        "fence": dict(mode.fence),
-        "reasons": dict(mode.reasons),
-        "downgrades": dict(mode.downgrades),
-        "lost_us": round(mode.lost_us, 3),
-        "slack_us": percentiles(mode.slack_us),
-        "wait_us": percentiles(mode.wait_us),
-    }
 
 
 def print_report(outcome: Outcome, console: Console) -> None:
     """Print some of the outputs, the table, and each hazard on a line of its own."""
     for request in [request for request in outcome.requests if request.error is None][:_SHOWN]:
         console.print(
-            f"{request.id}: {len(request.prompt)} prompt tokens → {request.output} ({request.finish_reason})",
+            f"{request.id}: {_count(len(request.prompt), 'prompt token')} → {request.output} ({request.finish_reason})",
             markup=False,
             highlight=False,
         )
-    console.print(_table(outcome))
+    if outcome.observed:
+        console.print(_table(outcome))
+    else:
+        console.print("What the fence did wasn't observed.", markup=False, highlight=False)
     if any(phase.role == "draft" for _, phase in outcome.summary.phases_by_mode()):
         console.print(_phases(outcome))
     rate = "–" if outcome.tokens_per_s is None else f"{outcome.tokens_per_s:,.0f}"
     clock = "virtual time" if outcome.device == "simulated" else "wall time"
     console.print(
-        f"{outcome.device}: {len(outcome.requests)} requests, {outcome.steps} steps, {outcome.tokens} tokens,"
-        f" {rate} tokens/s ({clock}); {outcome.retractions} retractions,"
+        f"{outcome.device}: {_count(len(outcome.requests), 'request')}, {_count(outcome.steps, 'step')},"
+        f" {_count(outcome.tokens, 'token')}, {rate} tokens/s ({clock}); {_count(outcome.retractions, 'retraction')},"
         f"{'' if outcome.acceptance is None else f' {outcome.acceptance:.3f} of drafts accepted,'}"
-        f" {outcome.cached_tokens} prompt tokens from the prefix cache; barrier: {outcome.policy}",
+        f" {_count(outcome.cached_tokens, 'prompt token')} from the prefix cache; barrier: {outcome.policy}",
         markup=False,
         highlight=False,
         soft_wrap=True,
     )
     if outcome.device == "simulated":
-        console.print(f"hazards: {outcome.hazard_count}", highlight=False)
+        console.print(f"hazards: {_hazards(outcome.hazard_count)}", highlight=False)
     for hazard in outcome.hazards:
         console.print(_hazard_line(hazard), markup=False, highlight=False, soft_wrap=True)
-    if outcome.hazard_count > len(outcome.hazards):
+    if outcome.hazard_count is not None and outcome.hazard_count > len(outcome.hazards):
         console.print(f"… and {outcome.hazard_count - len(outcome.hazards)} more", highlight=False)
+
+
+def _count(count: int, one: str) -> str:
+    return f"{count} {noun(count, one)}"
+
+
+def _hazards(count: int | None) -> str:
+    return "not checked" if count is None else str(count)
 
 
 def _hazard_line(hazard: Mapping[str, Any]) -> str:

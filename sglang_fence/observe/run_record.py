@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from sglang_fence.observe.record import StepRecord
     from sglang_fence.observe.trace import StepTrace
 
-SCHEMA = "sglang-fence.record/1"
+SCHEMA_NAME = "sglang-fence.record"
+SCHEMA = f"{SCHEMA_NAME}/2"
 """First key of the file. The number rises when a key changes its meaning or goes."""
 
 STEPS = 65_536

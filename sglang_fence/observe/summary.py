@@ -8,11 +8,13 @@ from math import ceil, exp, floor, log, log1p
 from random import Random
 from typing import TYPE_CHECKING
 
+from sglang_fence.contract import FenceKind
 from sglang_fence.observe.ledger import Ledger
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from sglang_fence.contract import FallbackReason
     from sglang_fence.observe.ledger import Cell, StepKind
     from sglang_fence.observe.record import Phase, StepRecord
 
@@ -84,8 +86,15 @@ class ModeSummary:
     reasons: Counter[str] = field(default_factory=Counter[str])
     downgrades: Counter[str] = field(default_factory=Counter[str])
     lost_us: float = 0.0
+    lost_from: int = 0
+    """Coarse steps of which lost time is known; each of them counts for as many as it stands for."""
     slack_us: list[float] = field(default_factory=list[float])
     wait_us: list[float] = field(default_factory=list[float])
+
+    @property
+    def known_lost_us(self) -> float | None:
+        """The lost time; None where there were coarse steps, and it is known of none. Without any, nothing was lost."""
+        return self.lost_us if self.lost_from or not self.fence[FenceKind.COARSE.value] else None
 
     def add(self, kind: StepKind, cell: Cell) -> None:
         """Add the steps of one kind."""
@@ -101,6 +110,30 @@ class ModeSummary:
         self.lost_us += cell.lost_us
 
 
+@dataclass(slots=True)
+class _Cost:
+    """Coarse steps of one mode and reason."""
+
+    steps: int = 0
+    lost_us: float = 0.0
+    lost_slack_us: float = 0.0
+    known: Counter[str] = field(default_factory=Counter[str])
+
+    def add(self, cell: Cell) -> None:
+        self.steps += cell.steps
+        self.lost_us += cell.lost_us
+        self.lost_slack_us += cell.lost_slack_us
+
+    def to_json(self) -> dict[str, int | float | None]:
+        return {
+            "steps": self.steps,
+            "lost_us": round(self.lost_us, 3) if self.known["lost"] else None,
+            "lost_from": self.known["lost"],
+            "lost_slack_us": round(self.lost_slack_us, 3) if self.known["lost_slack"] else None,
+            "lost_slack_from": self.known["lost_slack"],
+        }
+
+
 class Summary(Ledger):
     """Adds finished steps up, and samples their durations by (mode, backend)."""
 
@@ -108,6 +141,8 @@ class Summary(Ledger):
         super().__init__()
         self._slack: defaultdict[tuple[str, str], Reservoir] = defaultdict(Reservoir)
         self._wait: defaultdict[tuple[str, str], Reservoir] = defaultdict(Reservoir)
+        self._costed: Counter[tuple[str, str, FallbackReason | None, str]] = Counter()
+        """Steps that are in a sum of what was lost, by mode, backend and reason, and by which sum."""
 
     def add_durations(self, cell: Cell, record: StepRecord) -> None:
         """Count them in, and sample them."""
@@ -117,6 +152,10 @@ class Summary(Ledger):
             self._slack[key].add(record.slack_us)
         if record.wait_us is not None:
             self._wait[key].add(record.wait_us)
+        if record.lost_slack_us is not None and record.weight:  # of coarse steps alone, which are few
+            self._costed[*key, record.reason, "lost_slack"] += 1
+            if record.lost_us is not None:
+                self._costed[*key, record.reason, "lost"] += 1
 
     @property
     def modes(self) -> dict[tuple[str, str], ModeSummary]:
@@ -135,26 +174,22 @@ class Summary(Ledger):
         """All modes together."""
         return self._of(list(self.modes))
 
-    def fallbacks(self) -> list[dict[str, str | int | float]]:
-        """Coarse steps by mode and reason, and what they cost; the dearest first."""
-        found: dict[tuple[str, str], list[float]] = {}
+    def fallbacks(self) -> list[dict[str, str | int | float | None]]:
+        """Coarse steps by mode and reason, and what they cost; the dearest first.
+
+        A cost that is known of no step is None. ``lost_from`` and ``lost_slack_from`` say of how many steps it is
+        known; each of them counts for as many as it stands for.
+        """
+        found: dict[tuple[str, str], _Cost] = {}
         for kind, cell in self.cells.items():
             if kind.reason is not None:
-                cost = found.setdefault((kind.mode.value, kind.reason.value), [0, 0.0, 0.0])
-                cost[0] += cell.steps
-                cost[1] += cell.lost_us
-                cost[2] += cell.lost_slack_us
-        rows = sorted(found.items(), key=lambda row: (-row[1][1], -row[1][2], row[0]))
-        return [
-            {
-                "mode": mode,
-                "reason": reason,
-                "steps": int(steps),
-                "lost_us": round(lost, 3),
-                "lost_slack_us": round(slack, 3),
-            }
-            for (mode, reason), (steps, lost, slack) in rows
-        ]
+                found.setdefault((kind.mode.value, kind.reason.value), _Cost()).add(cell)
+        for (mode, _, reason, what), steps in self._costed.items():
+            cost = found.get((mode, "" if reason is None else reason.value))
+            if cost is not None:
+                cost.known[what] += steps
+        rows = sorted(found.items(), key=lambda row: (-row[1].lost_us, -row[1].lost_slack_us, row[0]))
+        return [{"mode": mode, "reason": reason, **cost.to_json()} for (mode, reason), cost in rows]
 
     def phases_by_mode(self) -> dict[tuple[str, Phase], int]:
         """Phases by the mode of their step, in order of their first appearance."""
@@ -170,6 +205,11 @@ class Summary(Ledger):
         for kind, cell in self.cells.items():
             if (kind.mode.value, kind.backend) in keys:
                 summary.add(kind, cell)
+        summary.lost_from = sum(
+            steps
+            for (mode, backend, _, what), steps in self._costed.items()
+            if what == "lost" and (mode, backend) in keys
+        )
         summary.slack_us = pooled(self._slack[key] for key in keys if key in self._slack)
         summary.wait_us = pooled(self._wait[key] for key in keys if key in self._wait)
         return summary

@@ -36,6 +36,11 @@ def test_no_such_file(tmp_path: Path) -> None:
     assert "is not there" in refused(tmp_path / "none.sqlite")
 
 
+def test_a_folder_is_told_as_one(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="is a folder: name a capture of Nsight Systems in it"):
+        analyse(tmp_path)
+
+
 def test_no_database(tmp_path: Path) -> None:
     path = tmp_path / "text.sqlite"
     path.write_text("This is a text, of more than a hundred bytes, and not a database at all. " * 30, encoding="utf-8")
@@ -97,7 +102,7 @@ def test_a_wait_for_what_was_recorded_before_the_capture(made: MadeCapture, tmp_
     made.wait(SCHEDULE, 650, 12345)
     report = analyse(made.save(tmp_path / "c.sqlite"))
     assert [step.slack for step in report.steps] == [None]
-    assert any("1 barrier(s)" in sentence for sentence in report.missing)
+    assert any("Of 1 barrier " in sentence for sentence in report.missing)
 
 
 def test_a_report_without_the_tool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from sglang_fence.analyze.report import analyse
+from sglang_fence.analyze.serialising import to_json
 from sglang_fence.analyze.steps import Basis
 from sglang_fence.analyze.tables import NVTX_PUSH_POP
 from sglang_fence.contract import FenceKind, ForwardMode, SharedReadEnds
@@ -87,7 +88,7 @@ def test_a_wait_for_an_earlier_step_is_said(made: MadeCapture, tmp_path: Path) -
     made.wait(SCHEDULE, 11_500, record)
     report = analyse(made.save(tmp_path / "c.sqlite"))
     assert [step.earlier for step in report.steps] == [False, True]
-    assert any("before their step" in sentence for sentence in report.missing)
+    assert any("before its step: 1 wait," in sentence for sentence in report.missing)
 
 
 def test_a_schedule_stream_that_goes_on_too_early_is_said(made: MadeCapture, tmp_path: Path) -> None:
@@ -114,8 +115,8 @@ def test_ranges_name_steps_modes_and_what_the_streams_cannot_tell(made: MadeCapt
     assert (first.streams_say, first.ends) == (FenceKind.COARSE, SharedReadEnds.POST_REPLAY)
     assert (second.number, second.mode, second.fence) == (42, ForwardMode.DECODE, FenceKind.DISABLED)
     assert second.slack is None
-    assert any("1 barrier(s) show no wait" in sentence for sentence in report.missing)
-    assert not any("contradict" in sentence for sentence in report.missing)
+    assert any("Of 1 barrier this capture shows no wait" in sentence for sentence in report.missing)
+    assert not any("contradicted" in sentence for sentence in report.missing)
 
 
 def test_a_mark_that_the_streams_contradict_is_said(made: MadeCapture, tmp_path: Path) -> None:
@@ -126,7 +127,7 @@ def test_a_mark_that_the_streams_contradict_is_said(made: MadeCapture, tmp_path:
     made.name_range("barrier.coarse", 660, None, 0)
     report = analyse(made.save(tmp_path / "c.sqlite"))
     assert report.steps[0].fence is FenceKind.COARSE
-    assert any("contradict" in sentence for sentence in report.missing)
+    assert any("contradicted by 1 mark;" in sentence for sentence in report.missing)
 
 
 def test_a_stream_on_which_nothing_runs_is_no_schedule_stream(made: MadeCapture, tmp_path: Path) -> None:
@@ -221,3 +222,16 @@ def test_slack_and_wait_are_what_arithmetic_gives(
     path.unlink(missing_ok=True)
     found = analyse(made.save(path)).steps
     assert [(step.fence, step.slack, step.wait) for step in found] == expected
+
+
+def test_lost_slack_that_is_known_of_no_coarse_step_is_none_and_not_nothing(made: MadeCapture, tmp_path: Path) -> None:
+    made.work(SCHEDULE, 10, 20)
+    made.work(FORWARD, 100, 900)  # no replay: nothing says where its reads ended
+    made.name_range("barrier", 200, 400, 0)
+    made.wait(SCHEDULE, 300, made.record(FORWARD))
+    made.name_range("barrier.coarse", 350, None, 0)
+    report = analyse(made.save(tmp_path / "c.sqlite"))
+    (row,) = report.summary
+    assert (row.coarse, row.lost_slack, row.lost_slack_from) == (1, None, 0)
+    (told,) = cast("list[dict[str, object]]", to_json(report)["summary"])
+    assert (told["lost_slack_us"], told["lost_slack_from"]) == (None, 0)

@@ -45,7 +45,7 @@ def test_a_sound_backend_is_zero_and_every_verdict_is_written(tmp_path: Path) ->
     result = _run("--attention", "trtllm_mha", "--json", str(file))
     assert result.exit_code == 0, result.output
     assert "trtllm_mha (target, extend) declares PRE_REPLAY: sound." in " ".join(result.output.split())
-    assert "1 cases, 4 claims; cases with an unsound end: 0" in " ".join(result.output.split())
+    assert "1 case, 4 claims; cases with an unsound end: 0" in " ".join(result.output.split())
     written = json.loads(file.read_text())
     assert (written["device"], written["not_done"]) == ("simulated", [])
     (case,) = written["cases"]
@@ -93,11 +93,30 @@ def test_several_cases_in_several_processes(tmp_path: Path) -> None:
         (("--candidates", "pre", "--candidates", "pre"), "one is named twice"),
         (("--model", "/nowhere"), "isn't there"),
         (("--json", "/nowhere/at/all.json"), "can't be written"),
+        (("--static", "x"), "--static x: a source is read, and nothing is run: --device means nothing there"),
     ],
 )
 def test_what_is_wrong_is_said_in_a_line(arguments: tuple[str, ...], message: str) -> None:
     raised = _run(*arguments).exception
     assert isinstance(raised, UserError)  # which the program turns into a line, and status 2
+    assert message in str(raised)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--static", "x", "--attention", "native"), "--attention means nothing there"),
+        (("--static", "x", "--sglang"), "--sglang means nothing there"),
+        (("--static", "x", "--no-costs"), "--costs means nothing there"),
+        (("--static", "x", "--jobs", "1"), "--jobs means nothing there"),
+        (("--static", ""), "--static '': name a source tree"),
+        (("--sglang", "--graph", "off"), "--graph means nothing there"),
+        (("--sglang", "--seed", "0"), "--seed means nothing there"),
+    ],
+)
+def test_an_option_that_would_be_ignored_is_refused(arguments: tuple[str, ...], message: str) -> None:
+    raised = CliRunner().invoke(app, ["audit", *arguments]).exception
+    assert isinstance(raised, UserError)
     assert message in str(raised)
 
 

@@ -13,7 +13,10 @@ from sglang_fence.bench.generating import Generator
 from sglang_fence.bench.random_model import ModelSize, write_checkpoint
 from sglang_fence.bench.runtime_result import TokenCheck
 from sglang_fence.cli.app import app
-from sglang_fence.errors import ConfigError, ModelError
+from sglang_fence.device.simulated.device import SimulatedDevice
+from sglang_fence.engine.engine import Engine
+from sglang_fence.engine.options import EngineOptions
+from sglang_fence.errors import CapacityError, ConfigError, ModelError
 from tests.bench.conftest import PLAN
 
 if TYPE_CHECKING:
@@ -21,7 +24,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from sglang_fence.bench.runtime_result import RuntimeResult
-    from sglang_fence.engine.engine import Engine
 
 VARIANTS = ["runtime", "runtime again", "coarse fence", "plain loop", "generate"]
 SMALL = ["--hidden-size", "64", "--layers", "1", "--batches", "2", "--new-tokens", "4", "--rounds", "1"]
@@ -95,6 +97,15 @@ def test_wrong_tokens_end_the_command_with_status_1(monkeypatch: pytest.MonkeyPa
     assert '"passed": false' in written.read_text(encoding="utf-8")
 
 
+def test_a_run_with_retractions_is_refused_since_its_time_is_not_comparable() -> None:
+    options = EngineOptions(max_running=4, kv_tokens=160, prefix_cache=False, fence="fine")
+    serve = runtime.served_by(Engine(SimulatedDevice(check_hazards=False), options))
+    prompts = [[at + 1] * 16 for at in range(4)]
+    assert [len(output) for output in serve(prompts[:1], 40)] == [40]
+    with pytest.raises(CapacityError, match=r"with 4 requests at once there were \d+ retractions"):
+        serve(prompts, 40)
+
+
 def test_a_missing_checkpoint_is_a_users_mistake(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="can't load it"):
         Generator(tmp_path / "nothing", torch.device("cpu"), torch.float32)
@@ -105,8 +116,11 @@ def test_a_missing_checkpoint_is_a_users_mistake(tmp_path: Path) -> None:
     [
         (["--hidden-size", "100"], "--hidden-size 100: give a multiple of 64"),
         (["--layers", "0"], "--layers 0: give 1 or more"),
-        (["--batches", "1,1.5"], "give whole numbers"),
-        (["--batches", "0"], "give sizes of 1 or more"),
+        (["--batches", "1,1.5"], "'1.5' is no size; write whole numbers from 1 on, like 1,8,32"),
+        (["--batches", "0"], "'0' is no size"),
+        (["--batches", "a"], "'a' is no size; write whole numbers from 1 on"),
+        (["--batches", "1,,2"], "'' is no size"),
+        (["--batches", "9999999999"], "is no size"),
         (["--new-tokens", "1"], "give 2 or more"),
     ],
 )

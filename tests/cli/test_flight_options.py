@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from sglang_fence.cli.observing import ObserveOptions
 from sglang_fence.errors import ConfigError
 from sglang_fence.observe.flight.ring import DEFAULT_STEPS
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def test_it_is_on_unless_nothing_is_observed() -> None:
@@ -28,9 +25,10 @@ def test_it_is_on_unless_nothing_is_observed() -> None:
         ({"flight_recorder": -1}, "a flight recorder of -1 steps: give 1 to 65536, or 0 for none"),
         ({"watchdog": -1.0}, "a watchdog of -1 seconds"),
         ({"flight_recorder": 0, "watchdog": 1.0}, "nothing to write"),
+        ({"flight_recorder": 0, "flight_dir": Path("x")}, "--flight-recorder 0 --flight-dir x: nothing is dumped"),
     ],
 )
-def test_mistakes_are_told(options: dict[str, bool | int | float], words: str) -> None:
+def test_mistakes_are_told(options: dict[str, bool | float | Path], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         ObserveOptions(**options).flight()  # type: ignore[arg-type] # each is right for its option
 
@@ -40,6 +38,11 @@ def test_a_folder_that_was_asked_for_has_to_be_one(tmp_path: Path) -> None:
     path.write_text("", encoding="utf-8")
     with pytest.raises(ConfigError, match="no dump can be written to"):
         ObserveOptions(flight_dir=path).flight()
+
+
+def test_a_folder_isnt_made_before_there_is_a_dump(tmp_path: Path) -> None:
+    assert ObserveOptions(flight_dir=tmp_path / "a" / "b").flight().files().folder == tmp_path / "a" / "b"
+    assert not list(tmp_path.iterdir())
 
 
 def test_one_that_nobody_asked_for_stops_no_run(

@@ -46,6 +46,7 @@ BOTH = ("full_to_swa", "req_to_token")
         Case("deepseek_v4", "dflash", "breakable"),
         Case("native", "ngram", "full"),
         Case("tbo:trtllm_mha", "eagle", "full"),
+        Case("tbo:trtllm_mha", "ngram", "breakable"),
     ],
     ids=lambda case: f"{case.attention}-{case.speculative}-{case.graph}",
 )

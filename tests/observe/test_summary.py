@@ -49,6 +49,46 @@ def test_steps_are_added_up_by_mode_and_backend() -> None:
     assert (total.fence, total.reasons) == ({"fine": 3, "coarse": 1}, {"forced": 1})
 
 
+def coarse(weight: int, lost_us: float | None, lost_slack_us: float | None, mode: ForwardMode) -> StepRecord:
+    made = record(mode, "native", 0.0, FallbackReason.FORCED)
+    made.weight, made.lost_us, made.lost_slack_us = weight, lost_us, lost_slack_us
+    return made
+
+
+def test_a_cost_that_was_measured_nowhere_is_none_and_not_nothing() -> None:
+    summary = Summary()
+    summary.step_finished(coarse(0, 5.0, 9.0, ForwardMode.EXTEND))  # traced out of turn: it stands for none
+    summary.step_finished(coarse(7, None, None, ForwardMode.EXTEND))
+    summary.step_finished(record(ForwardMode.DECODE, "native", 5.0))
+    assert summary.fallbacks() == [
+        {
+            "mode": "extend",
+            "reason": "forced",
+            "steps": 2,
+            "lost_us": None,
+            "lost_from": 0,
+            "lost_slack_us": None,
+            "lost_slack_from": 0,
+        },
+    ]
+    assert {mode: one.known_lost_us for mode, one in summary.by_mode().items()} == {"extend": None, "decode": 0.0}
+    assert summary.total().known_lost_us is None
+
+
+def test_a_cost_says_on_how_many_steps_it_was_measured() -> None:
+    summary = Summary()
+    for lost_us, lost_slack_us in ((5.0, 9.0), (None, 9.0), (None, None), (0.0, 2.0)):
+        summary.step_finished(coarse(7, lost_us, lost_slack_us, ForwardMode.EXTEND))
+    summary.step_finished(coarse(7, 3.0, 3.0, ForwardMode.DECODE))
+    first, second = summary.fallbacks()
+    assert (first["steps"], first["lost_us"], first["lost_from"]) == (4, 35.0, 2)
+    assert (first["lost_slack_us"], first["lost_slack_from"]) == (140.0, 3)
+    assert (second["lost_us"], second["lost_from"], second["lost_slack_from"]) == (21.0, 1, 1)
+    total = summary.total()
+    assert (total.known_lost_us, total.lost_from) == (56.0, 3)
+    assert summary.by_mode()["decode"].lost_from == 1
+
+
 def test_adding_up_changes_nothing_that_was_added() -> None:
     summary = Summary()
     summary.step_finished(record(ForwardMode.DECODE, "native", 5.0))

@@ -8,17 +8,17 @@ import threading
 import time
 import urllib.error
 import urllib.request
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.exporters.otel.receivers import GrpcReceiver, HttpReceiver, values
 from tests.sglang_plugin.controls import prompts
-from tests.sglang_plugin.serving import free_port, samples, serve, total
+from tests.sglang_plugin.serving import alive, children, free_port, samples, serve, total
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
 pytestmark = pytest.mark.sglang
 
@@ -55,6 +55,10 @@ def test_spans_of_a_running_server_reach_a_receiver(environment: Path, tmp_path:
             names = {span.name for span in receiver.spans}
             assert names >= {"step", "launch", "barrier"}
             assert total(server.metrics(), "sglang_fence_exporter_dropped_steps_total") == 0
+            below = children(server.process.pid)
+            senders = [pid for pid in below if b"otel_sender" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+            assert len(senders) == 1  # there is one scheduler
+    assert not alive(below)
 
 
 def test_spans_join_the_provider_that_sglang_sets_and_are_linked_to_its_requests(

@@ -15,6 +15,10 @@ TRACKS = {HOST: "Host", SCHEDULE: "Schedule stream", FORWARD: "Forward stream"}
 """The rows of a timeline, from above, with their titles."""
 
 
+SETTINGS = {"device": "device", "gpu": "GPU", "clock": "clock", "model": "model", "dtype": "data type"}
+"""What makes figures of two runs comparable, with its name."""
+
+
 @dataclass(frozen=True, slots=True)
 class Figure:
     """One number or word about the whole run."""
@@ -24,6 +28,7 @@ class Figure:
 
     label: str
     value: str | int | float | None
+    """None: not measured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +60,13 @@ class Fallback:
 
     steps: int
     lost_us: float | None
+    """None where it was measured on none of them; likewise the lost slack."""
+
+    lost_from: int
+    """Steps on which it was measured."""
+
     lost_slack_us: float | None
+    lost_slack_from: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +158,23 @@ class RunFacts:
     """Steps of which a timeline can be drawn."""
 
     draw: Callable[[Sequence[StepRow]], list[Timeline]] = field(repr=False)
+    sums: str
+    """What sums of lost time, or of lost slack, stand for; in sentences."""
+
+    setting: Mapping[str, str] = field(default_factory=dict[str, str])
+    """What another run has to have in common with it, to be compared: of :data:`SETTINGS` what is known."""
+
     lost_means: str = "lost time"
     notes: tuple[str, ...] = ()
     """What is inferred, missing or left out, in sentences."""
+
+    @property
+    def fenced(self) -> bool:
+        """Whether any step was held back by a fence."""
+        return bool(self.fence.get(FenceKind.FINE) or self.fence.get(FenceKind.COARSE))
+
+    @property
+    def tokens_per_s(self) -> float | None:
+        """Its throughput, where it is known."""
+        found = [one.value for one in self.figures if one.key == "tokens_per_s" and isinstance(one.value, (int, float))]
+        return found[0] if found else None

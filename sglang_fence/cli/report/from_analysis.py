@@ -15,7 +15,7 @@ from sglang_fence.cli.report.facts import (
     StepRow,
     Timeline,
 )
-from sglang_fence.cli.report.naming import category_of, counts
+from sglang_fence.cli.report.naming import category_of, counts, lost_slack_sums
 from sglang_fence.contract import FenceKind
 
 if TYPE_CHECKING:
@@ -46,6 +46,7 @@ def facts_of_analysis(title: str, told: Mapping[str, Any]) -> RunFacts:
         steps=rows,
         candidates=tuple(row for row, step in zip(rows, steps, strict=True) if step["began_us"] is not None),
         draw=lambda chosen: [_timeline(step, steps[step.index]) for step in chosen],
+        sums=lost_slack_sums(sum(row.coarse for row in rows), sum(row.coarse and row.lost is not None for row in rows)),
         lost_means="lost slack",
         notes=(*told["missing"], *told["inferred"], "For the host and each kernel, give the capture itself."),
     )
@@ -90,10 +91,12 @@ def _fallbacks(rows: Sequence[StepRow]) -> list[Fallback]:
     for row in rows:
         if row.coarse:
             by_mode.setdefault(row.mode, []).append(row)
-    return [
-        Fallback(mode, "not in a capture", None, len(found), None, round(sum(row.lost or 0.0 for row in found), 3))
-        for mode, found in by_mode.items()
-    ]
+    made: list[Fallback] = []
+    for mode, found in by_mode.items():
+        lost = [row.lost for row in found if row.lost is not None]
+        known = round(sum(lost), 3) if lost else None
+        made.append(Fallback(mode, "not in a capture", None, len(found), None, 0, known, len(lost)))
+    return made
 
 
 def _timeline(row: StepRow, step: Mapping[str, Any]) -> Timeline:

@@ -19,7 +19,7 @@ from sglang_fence.cli.report.facts import (
     StepRow,
     Timeline,
 )
-from sglang_fence.cli.report.naming import category_of, counts
+from sglang_fence.cli.report.naming import category_of, counts, lost_slack_sums
 from sglang_fence.contract import FenceKind
 
 if TYPE_CHECKING:
@@ -59,6 +59,7 @@ def facts_of_capture(path: Path) -> RunFacts:
         steps=rows,
         candidates=drawable,
         draw=draw,
+        sums=lost_slack_sums(sum(row.coarse for row in rows), sum(row.coarse and row.lost is not None for row in rows)),
         lost_means="lost slack",
         notes=(*report.missing, *report.inferred, "A capture says nothing of reasons, nor of what coarse steps cost."),
     )
@@ -104,10 +105,12 @@ def _fallbacks(steps: Iterable[Step]) -> list[Fallback]:
     for step in steps:
         if step.fence is FenceKind.COARSE:
             by_mode.setdefault(mode_of(step), []).append(step)
-    return [
-        Fallback(mode, "not in a capture", None, len(found), None, _us(sum(step.lost_slack or 0 for step in found)))
-        for mode, found in by_mode.items()
-    ]
+    made: list[Fallback] = []
+    for mode, found in by_mode.items():
+        lost = [step.lost_slack for step in found if step.lost_slack is not None]
+        known = _us(sum(lost)) if lost else None
+        made.append(Fallback(mode, "not in a capture", None, len(found), None, 0, known, len(lost)))
+    return made
 
 
 def _row(index: int, step: Step) -> StepRow:

@@ -4,9 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from sglang_fence.cli.report.facts import FORWARD, Block, Fallback, Figure, ModeRow, RunFacts, StepRow, Timeline
+from sglang_fence.cli.report.facts import (
+    FORWARD,
+    SETTINGS,
+    Block,
+    Fallback,
+    Figure,
+    ModeRow,
+    RunFacts,
+    StepRow,
+    Timeline,
+)
 from sglang_fence.cli.report.naming import category_of, counts
 from sglang_fence.contract import REASONS, FallbackReason, FenceKind
+from sglang_fence.observe.counting import many
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -27,6 +38,8 @@ _FIGURES = {
     "hazard_count": "hazards",
     "unresolved": "steps whose times were not read",
 }
+_INAPPLICABLE = frozenset({"acceptance"})
+"""None here means that there is no such thing in this run, and not that it wasn't measured."""
 
 
 def facts_of_record(title: str, told: Mapping[str, Any]) -> RunFacts:
@@ -36,7 +49,11 @@ def facts_of_record(title: str, told: Mapping[str, Any]) -> RunFacts:
         KeyError, TypeError, ValueError, AttributeError: it isn't whole.
     """
     run, traces = told["run"], told["traces"]
-    figures = (Figure(key, label, run[key]) for key, label in _FIGURES.items() if run[key] is not None)
+    figures = (
+        Figure(key, _label(key, label, run), run[key])
+        for key, label in _FIGURES.items()
+        if run[key] is not None or key not in _INAPPLICABLE
+    )
     candidates = tuple(_step(index, trace, trace["resolved"]) for index, trace in enumerate(traces))
     return RunFacts(
         title=title,
@@ -48,7 +65,34 @@ def facts_of_record(title: str, told: Mapping[str, Any]) -> RunFacts:
         steps=tuple(_step(index, row, row["ends"]) for index, row in enumerate(told["steps"])),
         candidates=candidates,
         draw=lambda steps: [_timeline(step, traces[step.index]) for step in steps],
+        sums=_sums(run),
+        setting={key: run[key] for key in SETTINGS if run[key] is not None},
         notes=tuple(_notes(told, run["steps"])),
+    )
+
+
+def _label(key: str, label: str, run: Mapping[str, Any]) -> str:
+    if key == "lost_us" and run["fence"].get(FenceKind.COARSE, 0):
+        return f"{label}, from {run['lost_from']:,} of {many(run['fence'][FenceKind.COARSE], 'coarse step')}"
+    return f"{label} (not checked)" if key == "hazard_count" and run[key] is None else label
+
+
+def _sums(run: Mapping[str, Any]) -> str:
+    coarse, known, every = run["fence"].get(FenceKind.COARSE, 0), run["lost_from"], run["timing_every"]
+    if not coarse:
+        return "No step was coarse, so nothing was lost to a fence."
+    of = f"{known:,} of {many(coarse, 'coarse step')}"
+    if not known:
+        return (
+            f"What was lost isn't known: it was measured on {of} that stand for others. A step that is traced out of "
+            "turn stands for itself alone."
+        )
+    if every == 1:
+        return f"Lost time is the sum over the steps on which it was measured: {of}."
+    return (
+        "Sums of lost time and lost slack are estimates that stand for all steps, also for those that weren't timed: "
+        f"lost time was measured on {of}, and each of them counts {every:,} times, since one step in {every:,} is "
+        "timed in turn."
     )
 
 
@@ -76,7 +120,9 @@ def _fallback(found: Mapping[str, Any]) -> Fallback:
         expected=REASONS[FallbackReason(reason)].expected if known else None,
         steps=found["steps"],
         lost_us=found["lost_us"],
+        lost_from=found["lost_from"],
         lost_slack_us=found["lost_slack_us"],
+        lost_slack_from=found["lost_slack_from"],
     )
 
 
@@ -114,11 +160,19 @@ def _name(span: Mapping[str, Any]) -> str:
 
 
 def _notes(told: Mapping[str, Any], steps: int) -> list[str]:
-    said = [f"Device times were taken on {told['timed_steps']:,} of {steps:,} steps; histograms hold those alone."]
+    timed = told["timed_steps"]
+    fence = told["run"]["fence"]
+    if fence.get(FenceKind.FINE) or fence.get(FenceKind.COARSE):
+        what = "histograms hold those alone"
+    else:
+        what = "no fence held any step back, so there is neither slack nor wait, and forwards alone have times"
+    said = [f"Device times were taken on {timed:,} of {many(steps, 'step')}; {what}."]
     if told["kept_steps"] < told["timed_steps"]:
         said.append(f"Only the newest {told['kept_steps']:,} of them are in the record.")
     traced = told["traced_steps"]
-    said.append(f"Timelines are chosen among {len(told['traces']):,} steps that were kept of {traced:,} traced ones.")
+    said.append(
+        f"Timelines are chosen among {many(len(told['traces']), 'traced step')}, which were kept of {traced:,}."
+    )
     errors = [trace["clock_error_us"] for trace in told["traces"]]
     if errors and max(errors) > 0:
         said.append(f"In a timeline the streams may be off against the host by {max(errors):.1f} µs.")

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from sglang_fence.catalogue.ranges import COLORS, NVTX_RANGES, UNLISTED_COLOR
 from sglang_fence.catalogue.schema import Category
+from sglang_fence.observe.counting import many
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -38,3 +39,13 @@ def counts(found: Mapping[str, int]) -> str:
     if len(there) == 1:
         return next(iter(there))
     return ", ".join(f"{name} {count:,}" for name, count in sorted(there.items()))
+
+
+def lost_slack_sums(coarse: int, known: int) -> str:
+    """Say what sums of lost slack stand for, with ``coarse`` steps, of which it is known of so many."""
+    if not coarse:
+        return "No step was coarse, so no slack was lost."
+    of = f"{known:,} of {many(coarse, 'coarse step')}"
+    if not known:
+        return f"Lost slack shows in {of}, so it isn't known: a dash stands for it, and no 0."
+    return f"Lost slack is the sum over the steps in which it shows: {of}."

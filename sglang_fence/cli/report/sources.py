@@ -10,7 +10,7 @@ from sglang_fence.cli.report.from_analysis import facts_of_analysis
 from sglang_fence.cli.report.from_capture import facts_of_capture
 from sglang_fence.cli.report.from_record import facts_of_record
 from sglang_fence.errors import ConfigError
-from sglang_fence.observe.run_record import SCHEMA
+from sglang_fence.observe.run_record import SCHEMA, SCHEMA_NAME
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -46,7 +46,11 @@ def _of_json(path: Path, told: Any) -> RunFacts:  # noqa: ANN401 - whatever the 
     keys = told.keys() if isinstance(told, dict) else set()
     facts = None
     try:
-        if "schema" in keys and told["schema"] == SCHEMA:
+        schema = told["schema"] if "schema" in keys else None
+        if isinstance(schema, str) and schema.startswith(f"{SCHEMA_NAME}/") and schema != SCHEMA:
+            msg = f"{path} is a record of another version ({schema}, not {SCHEMA}): make it anew with run --record"
+            raise ConfigError(msg)
+        if schema == SCHEMA:
             facts = facts_of_record(path.name, told)
         elif {"schema", "summary", "steps", "inferred"} <= keys:
             facts = facts_of_analysis(path.name, told)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
+
+from sglang_fence.observe.counting import many
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,6 +29,8 @@ class Comparison:
     """In a sentence."""
     unknown: tuple[str, ...]
     """What limits this, in sentences."""
+    left_out: int = 0
+    """Dumps of processes of which there is a newer one."""
 
 
 def compare(standings: Sequence[Standing]) -> Comparison:
@@ -35,11 +40,14 @@ def compare(standings: Sequence[Standing]) -> Comparison:
     looked at first; where they don't, numbers can't be compared, and that is said.
     """
     kept, unknown = _newest_of_each(standings)
+    compared = partial(Comparison, standings=kept, left_out=len(standings) - len(kept))
     if len(kept) < 2:  # noqa: PLR2004 - one is behind another
-        return Comparison(standings=kept, behind=(), why="one rank: there is none to compare it with", unknown=unknown)
+        return compared(behind=(), why="not known: there is no other rank to compare it with", unknown=unknown)
     different = _first_difference(kept)
     if different is not None:
-        return Comparison(standings=kept, behind=(), why=different, unknown=unknown)
+        return compared(behind=(), why=different, unknown=unknown)
+    if not any(one.dump.steps for one in kept):
+        return compared(behind=(), why="no rank: no step had begun on any of them", unknown=unknown)
     if not _steps_in_common(kept):
         unknown += ("whether the ranks run the same batches: no step is in all of the dumps",)
     times = [one.dump.wall_ns for one in kept]
@@ -47,7 +55,7 @@ def compare(standings: Sequence[Standing]) -> Comparison:
         seconds = (max(times) - min(times)) / 1e9
         unknown += (f"what the others did meanwhile: the dumps were taken {seconds:.0f} s apart",)
     behind, why = _behind(kept)
-    return Comparison(standings=kept, behind=behind, why=why, unknown=unknown)
+    return compared(behind=behind, why=why, unknown=unknown)
 
 
 def _newest_of_each(standings: Sequence[Standing]) -> tuple[tuple[Standing, ...], tuple[str, ...]]:
@@ -56,8 +64,6 @@ def _newest_of_each(standings: Sequence[Standing]) -> tuple[tuple[Standing, ...]
         newest[one.dump.rank, one.dump.pid] = one
     kept = tuple(newest.values())
     unknown: tuple[str, ...] = ()
-    if len(kept) < len(standings):
-        unknown += (f"{len(standings) - len(kept)} older dumps of the same processes are left out",)
     ranks = [one.dump.rank for one in kept]
     twice = sorted({rank for rank in ranks if ranks.count(rank) > 1})
     if twice:
@@ -86,9 +92,9 @@ def _first_difference(standings: Sequence[Standing]) -> str | None:
             one, two = first[step], theirs[step]
             if (one.mode, one.batch_size, one.tokens) != (two.mode, two.batch_size, two.tokens):
                 return (
-                    f"it can't be known: under step {step}, {standings[0].label} ran {one.mode} of {one.batch_size} "
-                    f"and {other.label} {two.mode} of {two.batch_size} requests; ranks with batches of their own can't "
-                    "be compared by their step numbers"
+                    f"not known: under step {step}, {standings[0].label} ran {one.mode} of {one.batch_size} "
+                    f"and {other.label} {two.mode} of {many(two.batch_size, 'request')}; ranks with batches of their "
+                    "own can't be compared by their step numbers"
                 )
     return None
 
@@ -99,7 +105,8 @@ def _behind(standings: Sequence[Standing]) -> tuple[tuple[str, ...], str]:
         least = min(number for number in completed if number is not None)
         most = max(number for number in completed if number is not None)
         behind = tuple(one.label for one in standings if one.completed == least)
-        return behind, f"the last step that it is known to have completed is {least}; others are at {most}"
+        they = "it is" if len(behind) == 1 else "they are"
+        return behind, f"the last step that {they} known to have completed is {least}; the furthest is at {most}"
     launched = [one.launched for one in standings]
     known = "" if all(number is not None for number in completed) else " (what is completed isn't known of every rank)"
     if len(set(launched)) > 1:
@@ -108,7 +115,8 @@ def _behind(standings: Sequence[Standing]) -> tuple[tuple[str, ...], str]:
         newest = slow[0].dump.newest
         at = "no step" if newest is None else f"step {newest.step}, {newest.stage.value.replace('_', ' ')}"
         return tuple(one.label for one in slow), (
-            f"its host has come to {at}; others have come to step {most_launched[0]}"
+            f"{'its host has' if len(slow) == 1 else 'their hosts have'} come to {at}; the furthest has come to step "
+            f"{most_launched[0]}"
             f"{'' if most_launched[0] != least_launched[0] else ', further on'}{known}"
         )
-    return (), f"none: all have come equally far{known}"
+    return (), f"no rank: all have come equally far{known}"

@@ -19,11 +19,16 @@ _NAME = re.compile(r"sglang-fence-flight-rank[\w.-]+-pid\d+-\d+-[a-z]+\.json")
 _UNFIT = re.compile(r"[^A-Za-z0-9._-]")
 
 
+def _there(folder: Path) -> Path:
+    """Return the folder, or where it is missing the nearest above it that isn't."""
+    return next(path for path in (folder, *folder.parents) if os.path.lexists(path))
+
+
 class DumpFiles:
     """The dumps of one process.
 
     Args:
-        folder: where; made if it is missing.
+        folder: where; made with the first dump if it is missing.
         rank: a part of their names.
 
     Raises:
@@ -36,8 +41,8 @@ class DumpFiles:
         self._own: list[Path] = []
         self._count = 0
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            tempfile.TemporaryFile(dir=self.folder).close()
+            # In what is there of it: a run that writes no dump leaves no folder behind.
+            tempfile.TemporaryFile(dir=_there(self.folder)).close()
         except OSError as error:
             msg = f"no dump can be written to {folder} ({error.strerror}): name a folder that can be made and written"
             raise ConfigError(msg) from error
@@ -49,6 +54,7 @@ class DumpFiles:
             OSError: it can't be written.
         """
         self._count += 1
+        self.folder.mkdir(parents=True, exist_ok=True)
         name = f"sglang-fence-flight-rank{self._rank}-pid{os.getpid()}-{self._count}-{cause}.json"
         path = self.folder / name
         handle, unfinished = tempfile.mkstemp(prefix=".sglang-fence-flight-", dir=self.folder)

@@ -42,7 +42,7 @@ class FlightOptions:
             raise ConfigError(msg)
 
     def files(self) -> DumpFiles:
-        """Make the folder of the dumps.
+        """Say where dumps go; the folder is made with the first of them.
 
         Raises:
             ConfigError: it can't be made or written.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from sglang_fence.observe.counting import many
 from sglang_fence.observe.flight.explaining import What, Who
 from sglang_fence.observe.flight.facts import Clock, Stage
 
@@ -32,13 +33,16 @@ def paragraph(standing: Standing) -> list[str]:
     dump, newest = standing.dump, standing.dump.newest
     at = datetime.fromtimestamp(dump.wall_ns / 1e9, tz=UTC).strftime("%Y-%m-%d %H:%M:%S")
     cause = dump.cause.value if dump.detail is None else f"{dump.cause.value}: {dump.detail}"
-    lines = [f"{standing.label} (pid {dump.pid}), dumped at {at} UTC ({cause}), {len(dump.steps)} steps kept"]
+    kept = many(len(dump.steps), "step")
+    lines = [f"{standing.label} (pid {dump.pid}), dumped at {at} UTC ({cause}), {kept} kept"]
     if newest is not None:
         lines.append(_newest(newest))
-    if standing.completed is None:
+    if standing.completed is not None:
+        lines.append(f"last completed: step {standing.completed} ({_KNOWN_BY[standing.known_by]})")
+    elif dump.steps:
         lines.append("last completed: not known")
     else:
-        lines.append(f"last completed: step {standing.completed} ({_KNOWN_BY[standing.known_by]})")
+        lines.append("no step had begun when it was written, so it says nothing of the fence")
     if standing.idle and dump.steps:
         lines.append("nothing is waited for: every step is over")
     lines += [sentence(wait, standing) for wait in standing.waits]
@@ -74,7 +78,8 @@ def _newest(step: StepFacts) -> str:
         reason = "" if step.reason is None else f" ({step.reason.value})"
         fence = f"fence {step.fence.value}{reason}"
     stage = step.stage.value.replace("_", " ")
-    return f"newest step: {step.step}, {step.mode} on {step.backend}, {step.batch_size} requests, {stage}, {fence}"
+    requests = many(step.batch_size, "request")
+    return f"newest step: {step.step}, {step.mode} on {step.backend}, {requests}, {stage}, {fence}"
 
 
 def to_json(comparison: Comparison) -> dict[str, Any]:
@@ -84,6 +89,7 @@ def to_json(comparison: Comparison) -> dict[str, Any]:
         "behind": list(comparison.behind),
         "why": comparison.why,
         "unknown": list(comparison.unknown),
+        "left_out": comparison.left_out,
     }
 
 

@@ -113,11 +113,26 @@ def test_the_numbers_of_a_run_are_those_of_its_json(browser: Browser, record: Pa
             check(found, f"modes.{mode}.wait_us.{share}", row["wait_us"][share])
     assert run["fallbacks"]
     for row in run["fallbacks"]:
-        for what in ("steps", "lost_us", "lost_slack_us"):
+        for what in ("steps", "lost_us", "lost_from", "lost_slack_us", "lost_slack_from"):
             check(found, f"fallbacks.{row['mode']}.{row['reason']}.{what}", row[what])
     # All steps were timed, and all but the coarse ones are decodes.
     check(found, "histogram.slack_fine.median", run["modes"]["decode"]["slack_us"]["p50"])
-    check(found, "sides.run.fine.slack.p99", run["modes"]["decode"]["slack_us"]["p99"])
+
+
+def test_what_was_not_measured_is_a_dash(browser: Browser, untimed_record: Path, tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    report(untimed_record, out=page)
+    found = numbers(browser, page)
+    for key in ("lost_us", "hazard_count", "modes.extend.lost_us"):
+        check(found, key, None)
+    unknown = [key for key in found if key.startswith("fallbacks.") and key.endswith("_us")]
+    assert len(unknown) == 2
+    for key in unknown:
+        check(found, key, None)
+    said = browser.run("return document.body.textContent")
+    assert "What was lost isn't known: it was measured on 0 of 4 coarse steps that stand for others." in said
+    assert "hazards (not checked)" in said
+    check(found, "modes.decode.lost_us", 0.0)  # no step was coarse there
 
 
 def distinct(value: Any, start: float) -> Any:  # noqa: ANN401 - JSON
@@ -150,7 +165,7 @@ def test_no_number_stands_in_the_place_of_another(browser: Browser, record: Path
             check(found, f"modes.{mode}.fence.{kind}", row["fence"][kind])
         check(found, f"modes.{mode}.lost_us", row["lost_us"])
     for row in fallbacks:
-        for what in ("steps", "lost_us", "lost_slack_us"):
+        for what in ("steps", "lost_us", "lost_from", "lost_slack_us", "lost_slack_from"):
             check(found, f"fallbacks.{row['mode']}.{row['reason']}.{what}", row[what])
 
 
@@ -179,8 +194,13 @@ def test_two_runs_stand_side_by_side(browser: Browser, record: Path, coarse_reco
     report(record, out=page, against=coarse_record)
     found = numbers(browser, page)
     other = json.loads(coarse_record.with_suffix(".run.json").read_text(encoding="utf-8"))
-    check(found, "sides.other.coarse.steps", other["steps"])
-    check(found, "sides.other.coarse.wait.p50", other["wait_us"]["p50"])
+    own = json.loads(record.with_suffix(".run.json").read_text(encoding="utf-8"))
+    assert found["comparison.mode"][0] == "decode"
+    for key, told in (("sides.run.fine", own), ("sides.other.coarse", other)):
+        decodes = told["modes"]["decode"]
+        check(found, f"{key}.steps", decodes["steps"])
+        check(found, f"{key}.slack.p99", decodes["slack_us"]["p99"])
+        check(found, f"{key}.wait.p50", decodes["wait_us"]["p50"])
     assert browser.console() == []
     titles = browser.run("return [...document.querySelectorAll('.pair strong')].map(one => one.textContent)")
     assert ["fine" in title for title in titles] == [True, False]

@@ -11,9 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sglang_fence.cli.report.choosing import chosen, typical
 from sglang_fence.cli.report.drawing import picture, stacked
-from sglang_fence.cli.report.facts import FORWARD, Block, StepRow, Timeline
+from sglang_fence.cli.report.facts import FORWARD, Block, Timeline
 from sglang_fence.cli.report.histogram import MOST_BINS, histogram
 from sglang_fence.cli.report.naming import colors
 from sglang_fence.cli.report.page import page
@@ -21,6 +20,8 @@ from sglang_fence.cli.report.scales import ticks
 from sglang_fence.cli.report.sources import read_facts
 from sglang_fence.cli.report_command import report
 from sglang_fence.errors import ConfigError
+from sglang_fence.observe.run_record import SCHEMA
+from tests.cli.report.rows import row
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -31,53 +32,6 @@ READABLE = 4.5
 
 times = st.floats(0, 1e6).map(lambda us: round(us, 3))
 """In µs, to the nanosecond, as the observer and the analysis give them."""
-
-
-def row(
-    index: int,
-    *,
-    fine: bool = True,
-    mode: str = "decode",
-    slack: float | None = None,
-    wait: float | None = None,
-    lost: float | None = None,
-) -> StepRow:
-    return StepRow(
-        index=index,
-        number=index,
-        mode=mode,
-        fence="fine" if fine else "coarse",
-        reason=None,
-        ends=None,
-        slack=slack,
-        wait=wait,
-        forward=None,
-        lost=lost,
-    )
-
-
-def test_the_typical_step_is_next_to_the_median_of_the_most_frequent_mode() -> None:
-    steps = [row(at, slack=float(slack)) for at, slack in enumerate((1, 50, 60, 70, 1000))]
-    steps += [row(9, slack=60.0, mode="extend")]
-    assert typical(steps) == steps[2]
-    assert typical(steps, "extend") == steps[5]
-    assert typical(steps, "no such mode") == steps[2]
-    assert typical([]) is None
-
-
-def test_the_best_has_the_most_slack_and_the_worst_lost_the_most() -> None:
-    steps = [row(0, slack=5.0), row(1, slack=9.0), row(2, slack=6.0)]
-    steps += [row(3, fine=False, wait=7.0, lost=2.0), row(4, fine=False, wait=1.0, lost=3.0)]
-    assert [(pick.title, pick.step.index) for pick in chosen(steps)] == [
-        ("A typical step", 2),
-        ("The best step", 1),
-        ("The worst step", 4),
-    ]
-
-
-def test_a_step_that_is_two_of_them_is_shown_once() -> None:
-    only = chosen([row(0, slack=5.0, wait=1.0)])
-    assert [pick.title for pick in only] == ["A typical step, and the best step, and the worst step"]
 
 
 @given(st.lists(times, min_size=1, max_size=200))
@@ -177,8 +131,9 @@ MISTAKES = {
     "not JSON": ("{", "neither JSON nor a capture"),
     "of another kind": ("[1]", "JSON of another kind"),
     "of run --json": ('{"fence": {}, "modes": {}}', "holds no single steps"),
-    "not whole": ('{"schema": "sglang-fence.record/1", "run": {}}', "isn't whole"),
-    "of a later version": ('{"schema": "sglang-fence.record/2"}', "JSON of another kind"),
+    "not whole": (f'{{"schema": "{SCHEMA}", "run": {{}}}}', "isn't whole"),
+    "of an earlier version": ('{"schema": "sglang-fence.record/1"}', "a record of another version"),
+    "of a later version": ('{"schema": "sglang-fence.record/99"}', "a record of another version"),
 }
 
 
@@ -208,6 +163,14 @@ def test_the_page_never_takes_the_place_of_what_it_is_made_of(record: Path) -> N
     with pytest.raises(ConfigError, match="it is read"):
         report(record, out=record)
     assert record.read_bytes() == before
+
+
+@pytest.mark.parametrize("option", ["out", "against", "json_file"])
+def test_an_option_that_a_picture_would_ignore_is_refused(option: str, record: Path, tmp_path: Path) -> None:
+    drawn = tmp_path / "step.svg"
+    with pytest.raises(ConfigError, match=r"--timeline-svg .*leave one out"):
+        report(record, timeline_svg=drawn, **{option: tmp_path / "other"})  # type: ignore[arg-type] # each a path
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_step_that_is_not_there_cant_be_drawn(capture: Path, tmp_path: Path) -> None:

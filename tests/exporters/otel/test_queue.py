@@ -11,6 +11,7 @@ from sglang_fence.observe.ledger import Ledger
 from sglang_fence.observe.observer import Observer, Observers
 from sglang_fence_exporters.otel import QUEUE_STEPS, OpenTelemetryExporter
 from sglang_fence_exporters.otel_delivery import ProcessDelivery
+from sglang_fence_exporters.otel_in_process import InProcess
 from sglang_fence_exporters.otel_spans import SpanBuilder
 from tests.exporters.otel.traces import decode_step
 
@@ -39,7 +40,7 @@ class Gated(SpanBuilder):
 def gated(end_timeout: float) -> tuple[OpenTelemetryExporter, Gated]:
     delivery = ProcessDelivery(TracerProvider(shutdown_on_exit=False))
     builder = Gated(delivery)
-    return OpenTelemetryExporter(Ledger(), builder, delivery, end_timeout), builder
+    return OpenTelemetryExporter(Ledger(), InProcess(builder, delivery), end_timeout), builder
 
 
 def test_a_full_queue_turns_steps_away_and_counts_them() -> None:
@@ -53,7 +54,7 @@ def test_a_full_queue_turns_steps_away_and_counts_them() -> None:
     builder.gate.set()
     exporter.run_ended()
     assert exporter.dropped_steps == 7
-    assert exporter._delivery.settled == QUEUE_STEPS + 1
+    assert exporter._route.settled == QUEUE_STEPS + 1
 
 
 def test_what_still_waits_when_the_end_is_over_is_counted_too() -> None:

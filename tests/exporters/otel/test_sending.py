@@ -1,4 +1,4 @@
-"""Encoding a batch gives the interpreter lock up as it goes, and whatever an exporter raises is a count and a line."""
+"""A batch is sent whole and counted by its steps, and whatever an exporter raises is a count and a line."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor, SpanExporter, SpanExportResult
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from sglang_fence_exporters.otel_sending import PAUSE_S, SPANS_A_BURST, SendingExporter
+from sglang_fence_exporters.otel_sending import SendingExporter
 from sglang_fence_exporters.otel_spans import SpanBuilder
 from tests.exporters.otel.traces import SPANS_BELOW, decode_step
 
@@ -31,14 +31,6 @@ def batch() -> Sequence[ReadableSpan]:
     return built.get_finished_spans()
 
 
-@pytest.fixture
-def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """Return a list that grows with each pause."""
-    paused: list[float] = []
-    monkeypatch.setattr("sglang_fence_exporters.otel_sending.time.sleep", paused.append)
-    return paused
-
-
 class Broken(SpanExporter):
     """Raises what no exporter should."""
 
@@ -57,28 +49,14 @@ def sending(batch: Sequence[ReadableSpan]) -> Iterator[tuple[SendingExporter, In
     exporter.restore_logging()
 
 
-def test_a_batch_is_walked_over_in_short_bursts_and_whole(
+def test_a_batch_is_sent_whole_and_its_steps_are_counted(
     sending: tuple[SendingExporter, InMemorySpanExporter],
     batch: Sequence[ReadableSpan],
-    pauses: list[float],
 ) -> None:
     exporter, kept = sending
     assert exporter.export(batch) is SpanExportResult.SUCCESS
     assert kept.get_finished_spans() == batch
-    assert pauses == [PAUSE_S] * (len(batch) // SPANS_A_BURST)
     assert (exporter.taken_spans, exporter.sent_steps, exporter.failed_steps) == (len(batch), STEPS, 0)
-
-
-def test_once_serving_is_over_there_is_nobody_to_wait_for(
-    sending: tuple[SendingExporter, InMemorySpanExporter],
-    batch: Sequence[ReadableSpan],
-    pauses: list[float],
-) -> None:
-    exporter, kept = sending
-    exporter.hurry()
-    exporter.export(batch)
-    assert kept.get_finished_spans() == batch
-    assert pauses == []
 
 
 def test_an_exporter_that_raises_is_counted_and_said_once(

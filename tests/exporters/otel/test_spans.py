@@ -23,6 +23,7 @@ from sglang_fence_exporters import otel_attributes
 from sglang_fence_exporters.otel import OpenTelemetryExporter
 from sglang_fence_exporters.otel_delivery import ProcessDelivery
 from sglang_fence_exporters.otel_ids import StepIds
+from sglang_fence_exporters.otel_in_process import InProcess
 from sglang_fence_exporters.otel_spans import RECENT_STEPS, SpanBuilder, parse_traceparent
 from tests.exporters.otel.traces import REQUEST, decode_step, step_traces
 
@@ -178,7 +179,7 @@ def finish(ledger: Ledger, trace: StepTrace) -> None:
 
 def export(ledger: Ledger, provider: TracerProvider, *traces: StepTrace) -> OpenTelemetryExporter:
     delivery = ProcessDelivery(provider)
-    exporter = OpenTelemetryExporter(ledger, SpanBuilder(delivery.tracer), delivery, 5.0)
+    exporter = OpenTelemetryExporter(ledger, InProcess(SpanBuilder(delivery.tracer), delivery), 5.0)
     for trace in traces:
         exporter.step_traced(trace)
     exporter.run_ended()

@@ -58,13 +58,17 @@ class Outside:
 
 @contextmanager
 def started(
-    place: str, step: int, folder: Path, *options: str, rank: int = 0, device: str = "simulated"
+    place: str, step: int, folder: Path, *options: str, rank: int = 0, device: str = "simulated", records: bool = True
 ) -> Generator[Outside]:
-    """Start a run that gets stuck at a place of a step; it is killed at the end, as nothing else could end it."""
+    """Start a run that gets stuck at a place of a step; it is killed at the end, as nothing else could end it.
+
+    Its dumps go to ``folder``; without a recorder, that is where one would write to that was there all the same.
+    """
     command = [sys.executable, str(SCRIPT), place, str(step), "run", "--device", device]
-    command += ["--requests", "3", "--max-new-tokens", "24", "--flight-dir", str(folder), *options]
+    command += ["--requests", "3", "--max-new-tokens", "24", *options]
+    command += ["--flight-dir", str(folder)] if records else ["--flight-recorder", "0"]
     paths = os.pathsep.join(sys.path)  # the same modules as here, wherever this runs
-    environ = {**os.environ, "PYTHONPATH": paths, "RANK": str(rank), "OMP_NUM_THREADS": "1"}
+    environ = {**os.environ, "PYTHONPATH": paths, "RANK": str(rank), "OMP_NUM_THREADS": "1", "TMPDIR": str(folder)}
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environ) as process:
         try:
             yield Outside(process, folder)

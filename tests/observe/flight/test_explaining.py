@@ -10,7 +10,7 @@ import pytest
 from sglang_fence.contract import FallbackReason, FenceKind, SharedReadEnds
 from sglang_fence.observe.flight.comparing import APART_NS, compare
 from sglang_fence.observe.flight.explaining import What, Who, stand
-from sglang_fence.observe.flight.wording import paragraph
+from sglang_fence.observe.flight.wording import paragraph, to_json
 from tests.observe.flight.facts_of import STEP_NS, dump_of, launching, step_of
 
 if TYPE_CHECKING:
@@ -71,7 +71,19 @@ def test_what_cant_be_known_is_said() -> None:
     assert [line for line in lines if line.startswith("can't be known: which of the waits the device has let go")]
     nameless = said(dump_of(step_of(5, record=None, event=None), in_hand=4))
     assert [line for line in nameless if "which record a fine wait is bound to" in line]
-    assert stand(dump_of()).unknown == ("no step had begun: nothing is known of the fence",)
+
+
+def test_a_dump_without_steps_says_that_once_and_nothing_that_contradicts_it() -> None:
+    heading, *lines = said(replace(dump_of(), stack=()))
+    assert heading.endswith("0 steps kept")
+    assert lines == ["no step had begun when it was written, so it says nothing of the fence"]
+    assert stand(dump_of()).unknown == ()
+
+
+def test_one_of_a_kind_is_no_plural() -> None:
+    lines = said(dump_of(step_of(5, batch_size=1), in_hand=4))
+    assert lines[0].endswith("1 step kept")
+    assert any(", 1 request, fenced" in line for line in lines)
 
 
 def test_steps_on_several_streams_are_over_one_by_one() -> None:
@@ -85,19 +97,33 @@ def test_the_rank_that_completed_less_is_behind() -> None:
     steps = [step_of(number) for number in range(9)]
     comparison = compared(dump_of(*steps[:8], in_hand=6), dump_of(*steps[:7], in_hand=5), dump_of(*steps, in_hand=6))
     assert comparison.behind == ("rank 1",)
-    assert comparison.why == "the last step that it is known to have completed is 5; others are at 6"
+    assert comparison.why == "the last step that it is known to have completed is 5; the furthest is at 6"
 
 
 def test_with_equal_results_the_rank_that_launched_less_is_behind() -> None:
     steps = [step_of(number) for number in range(8)]
     comparison = compared(dump_of(*steps, in_hand=6), dump_of(*steps[:7], launching(7), in_hand=6))
     assert comparison.behind == ("rank 1",)
-    assert comparison.why == "its host has come to step 7, launching; others have come to step 7, further on"
+    assert comparison.why == "its host has come to step 7, launching; the furthest has come to step 7, further on"
 
 
 def test_ranks_that_are_equally_far_have_none_behind() -> None:
     comparison = compared(dump_of(step_of(5), in_hand=4), dump_of(step_of(5), in_hand=4))
-    assert (comparison.behind, comparison.why) == ((), "none: all have come equally far")
+    assert (comparison.behind, comparison.why) == ((), "no rank: all have come equally far")
+
+
+def test_several_that_are_behind_are_told_in_the_plural() -> None:
+    steps = [step_of(number) for number in range(9)]
+    behind = dump_of(*steps[:7], in_hand=5)
+    comparison = compared(behind, behind, dump_of(*steps, in_hand=6))
+    assert comparison.behind == ("rank 0", "rank 1")
+    assert comparison.why.startswith("the last step that they are known to have completed is 5")
+
+
+def test_ranks_none_of_which_had_begun_are_told_as_such() -> None:
+    comparison = compared(dump_of(), dump_of())
+    assert (comparison.behind, comparison.unknown) == ((), ())
+    assert comparison.why == "no rank: no step had begun on any of them"
 
 
 def test_completion_that_isnt_known_of_one_rank_isnt_compared() -> None:
@@ -109,7 +135,7 @@ def test_completion_that_isnt_known_of_one_rank_isnt_compared() -> None:
 def test_ranks_with_batches_of_their_own_arent_compared() -> None:
     comparison = compared(dump_of(step_of(4), step_of(5), in_hand=3), dump_of(step_of(4, batch_size=3), in_hand=3))
     assert comparison.behind == ()
-    assert comparison.why.startswith("it can't be known: under step 4, rank 0 ran decode of 8")
+    assert comparison.why.startswith("not known: under step 4, rank 0 ran decode of 8")
 
 
 def test_what_limits_a_comparison_is_said() -> None:
@@ -127,7 +153,8 @@ def test_of_several_dumps_of_a_process_the_last_one_counts() -> None:
     other = replace(dump_of(step_of(5), in_hand=4), rank="1", pid=8)
     comparison = compare([stand(new), stand(old), stand(other)])
     assert [one.dump for one in comparison.standings] == [new, other]
-    assert comparison.unknown == ("1 older dumps of the same processes are left out",)
+    assert (comparison.unknown, comparison.left_out) == ((), 1)
+    assert to_json(comparison)["left_out"] == 1
 
 
 def test_two_processes_that_say_they_are_one_rank_are_pointed_out() -> None:

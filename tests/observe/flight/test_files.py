@@ -21,6 +21,7 @@ def names(folder: Path) -> set[str]:
 
 def test_a_dump_is_named_by_rank_process_number_and_cause(tmp_path: Path) -> None:
     written = DumpFiles(tmp_path / "new" / "folder", "dp0-tp1")
+    assert not list(tmp_path.iterdir())  # it is made when there is something to put into it
     path = written.write("text", "signal")
     assert path == tmp_path / "new" / "folder" / f"sglang-fence-flight-rankdp0-tp1-pid{os.getpid()}-1-signal.json"
     assert path.read_text(encoding="utf-8") == "text"
@@ -65,6 +66,7 @@ def test_a_write_that_fails_leaves_nothing(tmp_path: Path) -> None:
 
 def test_a_folder_that_cant_be_is_refused_at_start(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("", encoding="utf-8")
-    for folder in (tmp_path / "file", tmp_path / "file" / "below"):
+    (tmp_path / "nowhere").symlink_to(tmp_path / "gone")
+    for folder in (tmp_path / "file", tmp_path / "file" / "below", tmp_path / "nowhere" / "below"):
         with pytest.raises(ConfigError, match="name a folder that can be made and written"):
             DumpFiles(folder, "0")

@@ -94,7 +94,7 @@ def test_the_watchdog_dumps_a_stall_once_and_by_itself(tmp_path: Path) -> None:
 
 
 def test_without_a_recorder_the_signal_means_what_it_always_did(tmp_path: Path) -> None:
-    with started("results", STEP, tmp_path, "--flight-recorder", "0") as outside:
+    with started("results", STEP, tmp_path, records=False) as outside:
         outside.until_stuck()
         outside.send(signal.SIGUSR2)
         assert outside.process.wait(PATIENCE_S) == -signal.SIGUSR2

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -32,7 +33,7 @@ def test_the_one_behind_is_found(tmp_path: Path) -> None:
     paths = [str(path) for outside in (first, second) for path in outside.files()]
     done = CliRunner().invoke(app, ["explain", *paths, "--json", str(out)])
     assert done.exit_code == 0, done.output
-    assert "behind: rank 1: the last step that it is known to have completed is 7; others are at 11" in done.output
+    assert "behind: rank 1: the last step that it is known to have completed is 7; the furthest is at 11" in done.output
     explained = json.loads(out.read_text(encoding="utf-8"))
     assert explained["behind"] == ["rank 1"]
     one, two = explained["ranks"]
@@ -48,6 +49,20 @@ def test_the_words_of_one_rank(tmp_path: Path) -> None:
     assert done.exit_code == 0
     assert done.output.splitlines()[0].startswith("rank 0 (pid 7), dumped at 2023-11-14 22:13:20 UTC (signal)")
     assert "behind" not in done.output
+
+
+def test_ranks_that_are_equal_and_older_dumps_have_a_line_each(tmp_path: Path) -> None:
+    paths: list[str] = []
+    for number, (rank, pid) in enumerate((("0", 7), ("0", 7), ("1", 8))):
+        dump = replace(dump_of(step_of(5), in_hand=4), rank=rank, pid=pid, wall_ns=10**18 + number)
+        path = tmp_path / f"{number}.json"
+        path.write_text(to_text(dump), encoding="utf-8")
+        paths.append(str(path))
+    lines = CliRunner().invoke(app, ["explain", *paths]).output.splitlines()
+    assert lines[-2:] == [
+        "behind: no rank: all have come equally far",
+        "left out: 1 dump of a process that has a newer one here",
+    ]
 
 
 def test_a_file_that_isnt_a_dump_is_one_line(
