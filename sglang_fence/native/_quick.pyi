@@ -4,7 +4,7 @@ from collections.abc import Callable, MutableMapping
 from typing import Any, TypeAlias
 
 from sglang_fence.observe.flight.progress import Progress
-from sglang_fence.sglang_plugin.repeating import Likeness
+from sglang_fence.sglang_plugin.likeness import Likeness
 
 Row: TypeAlias = tuple[int, int, int, int, int, int, int | None, Likeness, int]
 # Step, batch size, tokens, started_ns, entered_ns, barrier_ns, event, what it is like, how far it came.

@@ -50,6 +50,7 @@ class StepProbe(Fencing):
         now: the host's clock in nanoseconds.
         live: whether tracing may be switched on later, so that ranges are heard from the start.
         ring: the flight recorder's; None: there is none.
+        start_every: the start of a forward is timed on each so-many-th step at the most; in virtual time on each.
     """
 
     def __init__(
@@ -62,6 +63,7 @@ class StepProbe(Fencing):
         now: Callable[[], int] = perf_counter_ns,
         live: bool = False,
         ring: FlightRing | None = None,
+        start_every: int = START_EVERY,
     ) -> None:
         self.observers = observers
         self.health = Health() if health is None else health
@@ -72,7 +74,7 @@ class StepProbe(Fencing):
         self.pending = False
         """Whether enough steps wait for their device times, so that it is worth while to look."""
         self.sampling = sampling = Sampling() if sampling is None else sampling
-        self._sampler = Sampler(sampling, 1 if times is None or times.clock.virtual else START_EVERY)
+        self._sampler = Sampler(sampling, 1 if times is None or times.clock.virtual else start_every)
         self._now = now
         self._times = times
         self.timed = times is not None

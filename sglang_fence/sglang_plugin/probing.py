@@ -20,6 +20,11 @@ if TYPE_CHECKING:
     from sglang_fence.sglang_plugin.streams import CudaStreams
 
 
+START_EVERY = 256
+"""The start of a forward, and so its length and the gap before it, is timed on each so-many-th step at the most, and
+behind coarse ones: such a step, and the one before, go the long way, where nothing is told by repetition."""
+
+
 def install_probe(
     steps: Steps,
     scheduler: SchedulerLike,
@@ -43,7 +48,9 @@ def install_probe(
     def follow_clock() -> None:
         health.clock_error_ns = apart.clock_error_ns  # a number, which the probe renews in its own copy
 
-    steps.probe = StepProbe(observers, times, sampling=sampling, health=apart, live=live, ring=ring)
+    steps.probe = StepProbe(
+        observers, times, sampling=sampling, health=apart, live=live, ring=ring, start_every=START_EVERY
+    )
     if ring is not None:
         steps.current.keep(len(ring.records))
         steps.current.progress, ring.repeated = steps.probe.progress, steps.current

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from sglang_fence.observe.device_times import DeviceTimes
     from sglang_fence.observe.flight.progress import Progress
     from sglang_fence.observe.ledger import Cell, Ledger
-    from sglang_fence.sglang_plugin.repeating import Likeness, Repeating
+    from sglang_fence.sglang_plugin.likeness import Likeness
+    from sglang_fence.sglang_plugin.repeating import Repeating
 
 logger = logging.getLogger(__name__)
 

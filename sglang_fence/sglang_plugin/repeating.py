@@ -1,11 +1,11 @@
 """``Repeating``: steps that are like the one before are recognised by what they are made of, and only counted.
 
-A busy server decodes one token after the other by the same graphs: same mode, same backend, same ends, a fine fence
-each time. To look at all of it anew takes as long as everything else that the plugin does, since Python code that runs
-once a step runs from cold caches. So the hooks that look at everything, *the general ones*, say what a fine step of one
-phase was made of, a :class:`Likeness`; and the four hooks of :class:`Repeating` stand before them. They compare
-identities, and count a step that is alike in every respect. As soon as one isn't, the step is begun again in the
-general way (:attr:`Repeating.demote`), and the general hooks go on with it.
+A busy server decodes one token after the other by the same graphs: same mode, backend and ends, a fine fence each time.
+To look at all of it anew takes long, since Python code that runs once a step runs from cold caches. So the hooks that
+look at everything, *the general ones*, say what a fine step of one phase was made of, a
+:class:`~sglang_fence.sglang_plugin.likeness.Likeness`; and four hooks stand before them, which compare identities, and
+count a step that is alike in every respect. As soon as one isn't, the step is begun again in the general way
+(:attr:`Repeating.demote`), and the general hooks go on with it.
 
 :mod:`sglang_fence.native` has the same class compiled; tests hold both against the general hooks.
 """
@@ -13,7 +13,7 @@ general way (:attr:`Repeating.demote`), and the general hooks go on with it.
 from __future__ import annotations
 
 from time import perf_counter_ns
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from sglang_fence.contract import FenceKind, SharedReadEnds
 from sglang_fence.observe.record import NO_STEP, NOT_YET, StepRecord
@@ -21,11 +21,8 @@ from sglang_fence.observe.record import NO_STEP, NOT_YET, StepRecord
 if TYPE_CHECKING:
     from collections.abc import Callable, MutableMapping, Sequence
 
-    from sglang_fence.contract import ForwardMode
     from sglang_fence.observe.flight.progress import Progress
-    from sglang_fence.observe.record import Phase
-    from sglang_fence.sglang_plugin.shapes import BackendLike, RunnerLike
-    from sglang_fence.sglang_plugin.words import Named
+    from sglang_fence.sglang_plugin.likeness import Likeness
 
 COST_SAMPLE = 61
 """The cost of hooks is measured on each so-many-th step and multiplied. A prime, so that it falls on steps whose
@@ -33,75 +30,6 @@ device times are taken as often as their share is."""
 
 METERED = COST_SAMPLE // 2
 """Of the steps by their number modulo :data:`COST_SAMPLE`."""
-
-NEVER_DUE = 1 << 62
-"""A step number that isn't reached."""
-
-
-class Counted(Protocol):
-    """Where steps are counted."""
-
-    steps: int
-
-
-class Likeness:
-    """What a fine step of one phase was made of, and where it was counted. All of it is compared by identity.
-
-    The names of SGLang's parts are those of :mod:`sglang_fence.sglang_plugin.shapes`.
-    """
-
-    __slots__ = (
-        "backend_name",
-        "batch_mode",
-        "cell",
-        "declared",
-        "graph",
-        "graph_backend",
-        "graph_mode",
-        "mode",
-        "owner",
-        "phase",
-        "resolved",
-        "route",
-    )
-
-    def __init__(  # noqa: PLR0913 - one for each part
-        self,
-        *,
-        owner: RunnerLike,
-        backend_name: str,
-        batch_mode: object,
-        mode: ForwardMode,
-        graph: object,
-        graph_backend: BackendLike,
-        graph_mode: Named,
-        declared: Named,
-        resolved: Named,
-        phase: Phase,
-        cell: Counted,
-        route: Counted,
-    ) -> None:
-        self.owner = owner
-        """The model runner whose mailbox the barrier looks into."""
-        self.backend_name = backend_name
-        """Of its attention backend."""
-        self.batch_mode = batch_mode
-        """SGLang's mode of the batch."""
-        self.mode = mode
-        """The same in our words."""
-        self.graph = graph
-        """The runner of graphs that replayed."""
-        self.graph_backend = graph_backend
-        """The backend that it asked."""
-        self.graph_mode = graph_mode
-        """The mode that it asked for."""
-        self.declared = declared
-        """What that declared, which is settled when the server starts."""
-        self.resolved = resolved
-        """What SGLang resolved."""
-        self.phase = phase
-        self.cell = cell
-        self.route = route
 
 
 class Repeating:
@@ -164,10 +92,7 @@ class Repeating:
         self._forced = forced
 
     def arm(self, like: Likeness | None, due: int = 0, every: int = 0) -> None:
-        """Take steps that are alike for repeated ones, up to step ``due``; None: none is.
-
-        The compiled class takes device times of each so-many-th of them; ``every`` is 0 here.
-        """
+        """Take steps that are alike for repeated ones, up to step ``due``; time each so-many-th, where that is done."""
         del every
         self._like, self.due = like, due
 
@@ -214,7 +139,7 @@ class Repeating:
 
     @property
     def like(self) -> Likeness | None:
-        """What steps are compared with."""
+        """What steps are compared with; None: no step is taken for a repeated one."""
         return self._like
 
     def launch(self, general: Callable[..., Any]) -> Callable[..., Any]:

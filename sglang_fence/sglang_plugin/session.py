@@ -22,11 +22,11 @@ from sglang_fence.sglang_plugin.scheduler_hooks import (
     OnIdle,
     Ranged,
     RunBatch,
-    Watch,
 )
 from sglang_fence.sglang_plugin.start import Started, start
 from sglang_fence.sglang_plugin.steps import Steps
 from sglang_fence.sglang_plugin.targets import LOOPS, ONLY_MARKED
+from sglang_fence.sglang_plugin.watch import Watch
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -18,9 +18,10 @@ from sglang_fence.sglang_plugin.phases import Phases
 from sglang_fence.sglang_plugin.probing import install_probe
 from sglang_fence.sglang_plugin.repeating import Repeating
 from sglang_fence.sglang_plugin.runner_hooks import DecodeResolve, DraftExtend, PublishPrefill, RunnerExecute
-from sglang_fence.sglang_plugin.scheduler_hooks import ApplyBarrier, ForwardInputs, OnIdle, Ranged, RunBatch, Watch
+from sglang_fence.sglang_plugin.scheduler_hooks import ApplyBarrier, ForwardInputs, OnIdle, Ranged, RunBatch
 from sglang_fence.sglang_plugin.steps import Steps
 from sglang_fence.sglang_plugin.targets import LOOPS, ONLY_MARKED
+from sglang_fence.sglang_plugin.watch import Watch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

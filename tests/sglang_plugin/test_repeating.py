@@ -208,7 +208,7 @@ RUNS = st.lists(st.tuples(st.integers(0, 3), st.sampled_from(ACTIONS)), max_size
 
 @pytest.mark.parametrize("repeating", KINDS)
 @given(runs=RUNS)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=600, deadline=None)
 def test_what_is_counted_is_what_the_general_hooks_alone_count(
     repeating: type[Repeating], runs: list[tuple[int, str]]
 ) -> None:

@@ -1,0 +1,206 @@
+"""``Watch``: where a step begins and how its barrier comes out, for the scheduler's hooks to say."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from sglang_fence.contract import FallbackReason, FenceKind, ForwardMode
+from sglang_fence.observe.record import NO_STEP
+from sglang_fence.sglang_plugin.likeness import Likeness
+from sglang_fence.sglang_plugin.phases import role_of
+from sglang_fence.sglang_plugin.repeating import COST_SAMPLE, METERED
+from sglang_fence.sglang_plugin.steps import Verdict
+from sglang_fence.sglang_plugin.words import forward_mode
+
+if TYPE_CHECKING:
+    from sglang_fence.observe.ledger import Ledger
+    from sglang_fence.sglang_plugin.border import Border
+    from sglang_fence.sglang_plugin.guard import Meter
+    from sglang_fence.sglang_plugin.phases import Phases
+    from sglang_fence.sglang_plugin.shapes import BackendLike, RunnerLike, ScheduleBatchLike, SchedulerLike
+    from sglang_fence.sglang_plugin.steps import Steps
+    from sglang_fence.sglang_plugin.targets import Loop
+    from sglang_fence.sglang_plugin.words import Named
+
+logger = logging.getLogger(__name__)
+
+
+class Watch:
+    """What the scheduler's hooks share: the step in progress, who owned its last shared read, and the loop."""
+
+    def __init__(self, steps: Steps, phases: Phases, border: Border, ledger: Ledger, meter: Meter) -> None:
+        self.steps = steps
+        self.phases = phases
+        self.health = ledger.health
+        self._ledger = ledger
+        self.meter = meter
+        self.loop: Loop | None = None
+        """The loop that runs; None before it does, and where it isn't known."""
+        self.forward_enqueued = True
+        """Whether the first work of the step's forward was seen."""
+        self.forward_stream: object | None = None
+        """Of the loop that runs; None where its forwards aren't all on one stream, beside the schedule stream."""
+        self._forced = border.forced
+        self._mode = ForwardMode.IDLE
+        """Of the step in progress, as its batch came."""
+        self._raw_mode: Named | None = None
+        """The same in SGLang's words; it seldom differs from the last one."""
+        self._backend: BackendLike | None = None
+        self._backend_name = ""
+        self._owner: RunnerLike | None = None
+        self._owner_before: RunnerLike | None = None
+        self._lying: object | None = None
+        """What lay in that one's mailbox when the step began."""
+        self._verdict = Verdict()
+        self._demote_failed = False
+        steps.current.demote = self.demote
+        steps.current.ask_forced(
+            border.forced, getattr(border.forced, "variables", None), getattr(border.forced, "key", None)
+        )
+
+    def begin(self, scheduler: SchedulerLike, batch: ScheduleBatchLike | None) -> None:
+        """Begin the next step, and close the one before where nobody did; ``batch`` is what it computes."""
+        steps, current = self.steps, self.steps.current
+        if current.open:
+            steps.close_absent()
+        current.open = True
+        number = current.number = current.number + 1
+        self.meter.on = number % COST_SAMPLE == METERED
+        if steps.probe.recording and self.forward_stream is not None:
+            # The host has the results of all launches but those whose results lie in the queue.
+            steps.probe.progress.in_hand = max(NO_STEP, number - 1 - len(scheduler.result_queue))
+        owner = self._owner_before = scheduler.model_worker.last_shared_read_runner
+        self._lying = owner.shared_read_done_event
+        self.forward_enqueued = False
+        self._start(batch, owner)
+        if self.forward_stream is None or batch is None:
+            return
+        if not scheduler.result_queue and scheduler.last_batch is not None:
+            # An overlapped launch has the last one's results still to process.
+            self.health.unoverlapped_launches[self._mode.value] += 1
+
+    def _start(self, batch: ScheduleBatchLike | None, owner: RunnerLike) -> None:
+        """Tell the probe that the newest step begins."""
+        steps, number = self.steps, self.steps.current.number
+        if owner.attn_backend is not self._backend:
+            self._backend = owner.attn_backend
+            self._backend_name = type(self._backend).__name__
+        if batch is None:
+            self._raw_mode, self._mode = None, ForwardMode.IDLE
+            steps.probe.step_started(number, ForwardMode.IDLE, self._backend_name, 0, 0)
+            return
+        if batch.forward_mode is not self._raw_mode:
+            self._raw_mode = batch.forward_mode
+            self._mode = forward_mode(self._raw_mode)
+        size = len(batch.reqs)
+        steps.probe.step_started(number, self._mode, self._backend_name, size, batch.extend_num_tokens or size)
+
+    def judge(self, scheduler: SchedulerLike) -> Verdict:
+        """Return how the barrier is about to come out, by what SGLang itself looks at."""
+        verdict = self._verdict
+        if not scheduler._war_barrier_enabled:  # noqa: SLF001 - SGLang's name; it has no other
+            verdict.kind = FenceKind.DISABLED
+            verdict.reason = verdict.published = verdict.event = None
+            return verdict
+        owner = scheduler.model_worker.last_shared_read_runner
+        if owner is not self._owner:
+            self._take_over(owner)
+        event = verdict.event = owner.shared_read_done_event
+        served, number = self.phases.served.get(id(owner)), self.steps.current.number
+        if served is not None and served.step != number:
+            served = None
+        verdict.published = None
+        if served is not None and served.published and served.phase is not None:
+            verdict.published = (served.phase.resolved, number)
+        elif event is not None and (owner is not self._owner_before or event is self._lying):
+            # It lay there before the step; in another owner's mailbox than the one that was looked at, so it seems.
+            self.health.stale_publications[role_of(owner)] += 1
+        if self._forced():
+            verdict.kind, verdict.reason = FenceKind.COARSE, FallbackReason.FORCED
+        elif event is not None:
+            verdict.kind, verdict.reason = FenceKind.FINE, None
+        else:
+            verdict.kind, verdict.published = FenceKind.COARSE, None
+            verdict.reason = served.reason if served is not None else None
+            if verdict.reason is None:
+                idle = self._mode.is_idle()
+                verdict.reason = FallbackReason.IDLE if idle else FallbackReason.OWNER_SILENT
+        return verdict
+
+    def arm(self, verdict: Verdict) -> None:
+        """Let steps that are like the one that was just counted only be counted, if nobody wants more of them."""
+        steps, owner = self.steps, self._owner
+        probe, loop = steps.probe, self.loop
+        if owner is None or loop is None or not loop.barrier or not probe.only_counts:
+            return
+        served, record = self.phases.served.get(id(owner)), probe.newest
+        if (
+            served is None
+            or served.phase is None
+            or served.graph is None
+            or served.backend is None
+            or served.mode is None
+            or served.declared is None
+            or served.resolved is None
+            or verdict.published is None
+        ):
+            return
+        place = self._ledger.place_of(record)
+        if place is None or record.phases[0] is not served.phase or any(self.health.errors.values()):
+            return
+        like = steps.current.like
+        due, every = probe.due_beyond_slack if steps.current.times_taken else (probe.due, 0)
+        if like is not None and (like.phase, like.cell, like.graph) == (served.phase, place[0], served.graph):
+            steps.current.arm(like, due, every)
+            return
+        steps.current.arm(
+            Likeness(
+                owner=owner,
+                backend_name=self._backend_name,
+                batch_mode=self._raw_mode,
+                mode=self._mode,
+                graph=served.graph,
+                graph_backend=served.backend,
+                graph_mode=served.mode,
+                declared=served.declared,
+                resolved=served.resolved,
+                phase=served.phase,
+                cell=place[0],
+                route=place[1],
+            ),
+            due,
+            every,
+        )
+
+    def demote(self) -> None:
+        """Begin the open step, which seemed to be a repetition, again; and tell it of what it was seen to do."""
+        current = self.steps.current
+        like, batch = current.like, current.batch
+        current.repeats, current.scheduler, current.batch = False, None, None
+        try:
+            if like is None:
+                return
+            owner = like.owner
+            self._owner_before, self._lying = owner, None
+            self.forward_enqueued = True
+            self._start(batch, owner)
+            started_ns = current.forget_row()
+            if started_ns is not None:
+                self.steps.probe.newest.started_ns = started_ns
+            if current.resolved:
+                self.phases.tell(
+                    owner, like.graph_backend, like.graph_mode, like.declared, like.resolved, graph=like.graph
+                )
+        except Exception as error:
+            self.health.errors["run_batch"] = self.health.errors.get("run_batch", 0) + 1
+            if not self._demote_failed:
+                self._demote_failed = True
+                logger.exception("sglang-fence: a step can't be begun again; serving goes on", exc_info=error)
+
+    def _take_over(self, owner: RunnerLike) -> None:
+        """Another runner owns the last shared read; the first of all is no change."""
+        if self._owner is not None:
+            self.health.owner_changes[role_of(owner)] += 1
+        self.steps.current.arm(None)  # a step like those of the owner before would be a change back
+        self._owner = owner
