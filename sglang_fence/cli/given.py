@@ -24,9 +24,8 @@ def refuse_others(context: typer.Context, taken: Collection[str], because: str) 
         ConfigError: one was given.
     """
     for parameter in context.command.params:
-        name = parameter.name
-        source = None if name is None else context.get_parameter_source(name)
-        if name not in taken and source is not None and source.name == "COMMANDLINE":
+        source = context.get_parameter_source(parameter.name or "")
+        if parameter.name not in taken and source is not None and source.name == "COMMANDLINE":
             option = next((one for one in parameter.opts if one.startswith("--")), parameter.opts[0])
             msg = f"{because}: {option} means nothing there; leave it out"
             raise ConfigError(msg)
