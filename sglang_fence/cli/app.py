@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import traceback
 from typing import Annotated
 
@@ -26,6 +27,9 @@ from sglang_fence.cli import (
 )
 from sglang_fence.cli.output import checked_output, flush_output, give_up_output, say_all_that_can_be_said
 from sglang_fence.errors import UserError
+
+_SHOWN = 40
+"""Letters of a file's name that is too long."""
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -79,11 +83,20 @@ def run_app() -> int:
         line = " ".join(str(error).split())
         typer.echo(f"sglang-fence: {line}", err=True)
         return 2
+    except OSError as error:
+        if error.errno != errno.ENAMETOOLONG:  # wherever it was given: every command takes files
+            return _fault()
+        typer.echo(f"sglang-fence: {str(error.filename)[:_SHOWN]}… can't be a file ({error.strerror})", err=True)
+        return 2
     except Exception:  # noqa: BLE001 - a fault of ours; status 1 already means that hazards were found
-        traceback.print_exc()
-        typer.echo("sglang-fence: a fault of sglang-fence itself; please report it with the lines above", err=True)
-        return 3
+        return _fault()
     return status
+
+
+def _fault() -> int:
+    traceback.print_exc()
+    typer.echo("sglang-fence: a fault of sglang-fence itself; please report it with the lines above", err=True)
+    return 3
 
 
 def _status() -> int:

@@ -27,8 +27,10 @@ if TYPE_CHECKING:
 app = typer.Typer(help="Compare in one run: blocks of each variant in turn, ratios within each round.")
 
 Device = Annotated[DeviceName, typer.Option("--device", help="auto: CUDA where there is one.")]
-Rounds = Annotated[int, typer.Option("--rounds", min=1, help="Rounds of interleaved blocks, after one for warm-up.")]
-Steps = Annotated[int, typer.Option("--steps", min=1, help="Steps of a block.")]
+Rounds = Annotated[
+    int, typer.Option("--rounds", min=1, max=10_000, help="Rounds of interleaved blocks, after one for warm-up.")
+]
+Steps = Annotated[int, typer.Option("--steps", min=1, max=10_000_000, help="Steps of a block.")]
 Json = Annotated[Path | None, typer.Option("--json", help="Write all figures.")]
 
 
@@ -51,7 +53,7 @@ def fence(  # noqa: PLR0913 - a command line has as many options as its users ne
     closer_ms: Annotated[float, typer.Option(min=0, help="Decode length of a closer look; 0: none.")] = 0.25,
     closer_schedule_us: Annotated[str, typer.Option(help="Schedule-stream work there.")] = "10,20,40,80",
     rounds: Rounds = 5,
-    block_ms: Annotated[float, typer.Option(min=0.1, help="About how long a block lasts.")] = 50.0,
+    block_ms: Annotated[float, typer.Option(min=0.1, max=60_000, help="About how long a block lasts.")] = 50.0,
     json_file: Json = None,
     plot_file: Annotated[
         Path | None, typer.Option("--plot", help="Draw what the fine fence gives back, as SVG.")
@@ -84,8 +86,10 @@ def fence(  # noqa: PLR0913 - a command line has as many options as its users ne
 def bench_runtime(
     *,
     device: Device = DeviceName.AUTO,
-    hidden_size: Annotated[int | None, typer.Option(help="Of a random Llama; CUDA: 1024, else 128.")] = None,
-    layers: Annotated[int | None, typer.Option(help="Likewise; CUDA: 8, else 2.")] = None,
+    hidden_size: Annotated[
+        int | None, typer.Option(max=65_536, help="Of a random Llama; CUDA: 1024, else 128.")
+    ] = None,
+    layers: Annotated[int | None, typer.Option(max=1_000, help="Likewise; CUDA: 8, else 2.")] = None,
     attention: Annotated[str, typer.Option(help="Attention backend of the runtime.")] = "native",
     batches: Annotated[str | None, typer.Option(help="Batch sizes; CUDA: 1,8,32, else 1,2.")] = None,
     new_tokens: Annotated[int | None, typer.Option(help="Tokens a request; CUDA: 128, else 12.")] = None,

@@ -82,7 +82,7 @@ def run(  # noqa: PLR0913 - a command line has as many options as its users need
         Path | None, typer.Option(help="Text, one prompt a line, or JSONL; built-in if left out.")
     ] = None,
     requests: Annotated[
-        int | None, typer.Option(min=1, help="How many prompts to serve; repeats a shorter file.")
+        int | None, typer.Option(min=1, max=1_000_000, help="How many prompts to serve; repeats a shorter file.")
     ] = None,
     max_new_tokens: Annotated[int, typer.Option(help="Tokens to generate for each prompt.")] = 32,
     temperature: Annotated[float, typer.Option(help="0: greedy.")] = 0.0,
@@ -102,7 +102,9 @@ def run(  # noqa: PLR0913 - a command line has as many options as its users need
     kv_tokens: Annotated[int | None, typer.Option(help="Size of the KV pool in tokens.")] = None,
     chunk: Annotated[int, typer.Option(help="Tokens of prefill a step.")] = 512,
     context_length: Annotated[int | None, typer.Option(help="Shortens the model's context.")] = None,
-    sliding_window: Annotated[int | None, typer.Option(help="Gives every layer this window, in tokens.")] = None,
+    sliding_window: Annotated[
+        int | None, typer.Option(max=2**31 - 1, help="Gives every layer this window, in tokens.")
+    ] = None,
     prefix_cache: Annotated[bool, typer.Option(help="Keep pages for prompts with the same beginning.")] = True,
     costs: Annotated[Path | None, typer.Option(help="Cost table of the simulated device, JSON.")] = None,
     check_hazards: Annotated[bool, typer.Option(help="Check the order of shared accesses (simulated device).")] = True,
@@ -210,9 +212,11 @@ def run(  # noqa: PLR0913 - a command line has as many options as its users need
         write(json_file, json.dumps(outcome.to_json(), indent=2) + "\n")
     if record is not None and watching.recorder is not None:
         write(record, json.dumps({"schema": SCHEMA, "run": outcome.to_json(), **watching.recorder.to_json()}) + "\n")
-    print_report(outcome, Console())
-    watching.hold(hold)
-    watching.close()
+    try:
+        print_report(outcome, Console())
+        watching.hold(hold)
+    finally:
+        watching.close()
     raise typer.Exit(1 if outcome.hazards else 0)
 
 

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 _DURATION = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?(?:(\d+)ms)?")
+_LONGEST_S = 100 * 365 * 86_400.0
 _SECONDS = (86_400.0, 3_600.0, 60.0, 1.0, 0.001)
 
 
@@ -19,11 +20,11 @@ def seconds_of(duration: str) -> float:
     """Return how long ``duration`` is.
 
     Raises:
-        ConfigError: it isn't written as Prometheus writes durations, or is 0.
+        ConfigError: it isn't written as Prometheus writes durations, is 0, or longer than Prometheus can count.
     """
     found = _DURATION.fullmatch(duration)
     seconds = sum(int(part) * unit for part, unit in zip(found.groups("0"), _SECONDS, strict=True)) if found else 0.0
-    if seconds == 0.0:
+    if not 0.0 < seconds <= _LONGEST_S:
         msg = f"{duration!r} is no duration: write 5m, 1h30m, 10s or 500ms"
         raise ConfigError(msg)
     return seconds

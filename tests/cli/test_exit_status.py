@@ -42,6 +42,8 @@ def test_a_fault_of_ours_is_neither_a_hazard_nor_a_users_mistake(
         (("--prompts", "{}", "--output", "{}"), "both name"),
         (("--draft-model", "x"), "only --speculative standalone"),
         (("--kv-tokens", 10**12), "GiB"),
+        (("--json", "x" * 300), "can't be a file (File name too long)"),
+        (("--prompts", "x" * 300, "--output", "{}"), "File name too long"),
     ],
 )
 def test_a_users_mistake_is_one_line_and_nothing_is_left_behind(

@@ -184,7 +184,8 @@ def test_a_url_without_a_path_means_metrics(text: str, url: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["localhost:9400", "file:///etc/passwd", "http://", "http://h:x", "http://[h", "", "a b"]
+    "text",
+    ["localhost:9400", "file:///etc/passwd", "http://", "http://h:x", "http://[h", "", "a b", "http://\u2603.example"],
 )
 def test_a_bad_url_is_named_with_the_mend(
     text: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -149,6 +149,7 @@ def test_each_unexpected_reason_is_alerted_on_and_no_expected_one() -> None:
     [
         ({"window": "5"}, "'5' is no duration"),
         ({"window": "0s"}, "'0s' is no duration"),
+        ({"window": "99999999999999999999d"}, "is no duration"),
         ({"hold": "soon"}, "'soon' is no duration"),
         ({"grafana_url": "grafana"}, "'grafana' is no address"),
     ],

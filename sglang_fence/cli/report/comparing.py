@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from sglang_fence.cli.report.facts import RunFacts, StepRow
 
-_OPPOSITE = frozenset({FenceKind.FINE.value, FenceKind.COARSE.value})
+_OPPOSITE: set[str] = {FenceKind.FINE.value, FenceKind.COARSE.value}
 
 
 @dataclass(frozen=True, slots=True)

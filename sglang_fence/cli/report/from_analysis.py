@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from sglang_fence.cli.report.checking import count, duration, moment, us, word
 from sglang_fence.cli.report.facts import (
     FORWARD,
     SCHEDULE,
@@ -17,6 +18,7 @@ from sglang_fence.cli.report.facts import (
 )
 from sglang_fence.cli.report.naming import category_of, counts, lost_slack_sums
 from sglang_fence.contract import FenceKind
+from sglang_fence.observe.counting import many
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -48,23 +50,27 @@ def facts_of_analysis(title: str, told: Mapping[str, Any]) -> RunFacts:
         draw=lambda chosen: [_timeline(step, steps[step.index]) for step in chosen],
         sums=lost_slack_sums(sum(row.coarse for row in rows), sum(row.coarse and row.lost is not None for row in rows)),
         lost_means="lost slack",
-        notes=(*told["missing"], *told["inferred"], "For the host and each kernel, give the capture itself."),
+        notes=(
+            *map(word, told["missing"]),
+            *map(word, told["inferred"]),
+            "For the host and each kernel, give the capture itself.",
+        ),
     )
 
 
 def _row(index: int, step: Mapping[str, Any]) -> StepRow:
-    began, end = step["began_us"], step["forward_end_us"]
+    began, end = us(step["began_us"]), us(step["forward_end_us"])
     return StepRow(
         index=index,
-        number=step["step"],
-        mode=step["mode"],
-        fence=step["fence"] or "unknown",
+        number=None if step["step"] is None else count(step["step"]),
+        mode=word(step["mode"]),
+        fence=word(step["fence"] or "unknown"),
         reason=None,
-        ends=None if step["ends"] is None else step["ends"].upper(),
-        slack=step["slack_us"],
-        wait=step["wait_us"],
+        ends=None if step["ends"] is None else word(step["ends"]).upper(),
+        slack=duration(step["slack_us"]),
+        wait=duration(step["wait_us"]),
         forward=None if began is None or end is None else round(end - began, 3),
-        lost=step["lost_slack_us"],
+        lost=duration(step["lost_slack_us"]),
     )
 
 
@@ -74,15 +80,15 @@ def _mode(row: Mapping[str, Any], rows: Sequence[StepRow]) -> ModeRow:
         if step.mode == row["mode"] and step.ends is not None:
             ends[step.ends] = ends.get(step.ends, 0) + 1
     return ModeRow(
-        mode=row["mode"],
-        steps=row["steps"],
-        fence={FenceKind.FINE.value: row["fine"], FenceKind.COARSE.value: row["coarse"]},
+        mode=word(row["mode"]),
+        steps=count(row["steps"]),
+        fence={FenceKind.FINE.value: count(row["fine"]), FenceKind.COARSE.value: count(row["coarse"])},
         ends=counts(ends),
-        slack_p50=row["slack_p50_us"],
-        slack_p99=row["slack_p99_us"],
-        wait_p50=row["wait_p50_us"],
-        wait_p99=row["wait_p99_us"],
-        lost_us=row["lost_slack_us"],
+        slack_p50=duration(row["slack_p50_us"]),
+        slack_p99=duration(row["slack_p99_us"]),
+        wait_p50=duration(row["wait_p50_us"]),
+        wait_p99=duration(row["wait_p99_us"]),
+        lost_us=duration(row["lost_slack_us"]),
     )
 
 
@@ -100,18 +106,20 @@ def _fallbacks(rows: Sequence[StepRow]) -> list[Fallback]:
 
 
 def _timeline(row: StepRow, step: Mapping[str, Any]) -> Timeline:
-    moments = [step[key] for key in ("began_us", "waited_from_us", "released_us", "forward_end_us")]
-    known = [moment for moment in moments if moment is not None]
-    launched = [replay["launched_us"] for replay in step["replays"] if replay["launched_us"] is not None]
+    moments = [us(step[key]) for key in ("began_us", "waited_from_us", "released_us", "forward_end_us")]
+    known = [found for found in moments if found is not None]
+    launched = [moment(replay["launched_us"]) for replay in step["replays"] if replay["launched_us"] is not None]
     zero = min([*known, *launched])
 
-    def since(moment: float | None) -> float | None:
-        return None if moment is None else round(moment - zero, 3)
+    def since(value: Any) -> float | None:  # noqa: ANN401 - whatever the file holds
+        found = us(value)
+        return None if found is None else round(found - zero, 3)
 
     blocks: list[Block] = []
     for replay in step["replays"]:
-        start, end = replay["start_us"] - zero, replay["end_us"] - zero
-        blocks.append(Block(FORWARD, "graph", start, end, category_of("graph"), f"{replay['nodes']} nodes"))
+        start, end = moment(replay["start_us"]) - zero, moment(replay["end_us"]) - zero
+        nodes = many(count(replay["nodes"]), "node")
+        blocks.append(Block(FORWARD, "graph", start, end, category_of("graph"), nodes))
     if step["waited_from_us"] is not None and step["released_us"] is not None and step["wait_us"]:
         start, end = step["waited_from_us"] - zero, step["released_us"] - zero
         blocks.append(Block(SCHEDULE, "wait", start, end, category_of("wait")))

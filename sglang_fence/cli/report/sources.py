@@ -36,7 +36,7 @@ def read_facts(path: Path) -> RunFacts:
     except OSError as error:
         msg = f"{path} can't be read ({error.strerror}): {_WANTED}"
         raise ConfigError(msg) from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         msg = f"{path} is neither JSON nor a capture: {_WANTED}"
         raise ConfigError(msg) from error
     return _of_json(path, told)
@@ -57,7 +57,7 @@ def _of_json(path: Path, told: Any) -> RunFacts:  # noqa: ANN401 - whatever the 
         if facts is not None:
             facts.draw(facts.candidates)  # so that what is broken is found here, and said as such
             return facts
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
         msg = f"{path} isn't whole, or was written by another version ({type(error).__name__}: {error}): {_WANTED}"
         raise ConfigError(msg) from error
     if "fence" in keys and "modes" in keys:

@@ -70,7 +70,7 @@ def metrics_url(text: str) -> str:
         usable = parts.scheme in {"http", "https"} and bool(parts.hostname) and (parts.port is None or parts.port > 0)
     except ValueError:  # a port that is no number, a bracket that isn't closed
         parts, usable = urlsplit(""), False
-    if not usable or not text.isprintable() or " " in text:
+    if not usable or not text.isascii() or not text.isprintable() or " " in text:
         msg = f"{text!r} is no URL of metrics: write it like http://127.0.0.1:9400/metrics"
         raise ConfigError(msg)
     return urlunsplit(parts._replace(path=parts.path if parts.path not in {"", "/"} else "/metrics"))

@@ -20,8 +20,18 @@ _UNFIT = re.compile(r"[^A-Za-z0-9._-]")
 
 
 def _there(folder: Path) -> Path:
-    """Return the folder, or where it is missing the nearest above it that isn't."""
-    return next(path for path in (folder, *folder.parents) if os.path.lexists(path))
+    """Return the folder, or where it is missing the nearest above it that isn't.
+
+    Raises:
+        OSError: it can't be looked for: a file stands in the way, or its name is too long.
+    """
+    for path in (folder, *folder.parents):
+        try:
+            path.lstat()
+        except FileNotFoundError:
+            continue
+        return path
+    return folder
 
 
 class DumpFiles:

@@ -129,6 +129,7 @@ def _luminance(color: str) -> float:
 MISTAKES = {
     "not there": (None, "can't be read"),
     "not JSON": ("{", "neither JSON nor a capture"),
+    "nested too deeply": ("[" * 100_000, "neither JSON nor a capture"),
     "of another kind": ("[1]", "JSON of another kind"),
     "of run --json": ('{"fence": {}, "modes": {}}', "holds no single steps"),
     "not whole": (f'{{"schema": "{SCHEMA}", "run": {{}}}}', "isn't whole"),

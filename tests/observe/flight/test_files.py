@@ -67,6 +67,11 @@ def test_a_write_that_fails_leaves_nothing(tmp_path: Path) -> None:
 def test_a_folder_that_cant_be_is_refused_at_start(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("", encoding="utf-8")
     (tmp_path / "nowhere").symlink_to(tmp_path / "gone")
-    for folder in (tmp_path / "file", tmp_path / "file" / "below", tmp_path / "nowhere" / "below"):
+    for folder in (
+        tmp_path / "file",
+        tmp_path / "file" / "below",
+        tmp_path / "nowhere" / "below",
+        tmp_path / ("n" * 300),
+    ):
         with pytest.raises(ConfigError, match="name a folder that can be made and written"):
             DumpFiles(folder, "0")
