@@ -67,7 +67,7 @@ class Repeating:
         """The newest of them."""
         self.progress: Progress | None = None
         """What the flight recorder knows of the device; None: there is no recorder."""
-        self.demote: Callable[[], None] = _nothing
+        self.demote: Callable[[], object] = object
         """Begins the open step in the general way, and tells it what has been seen so far. Raises nothing."""
         self._cost_ns, self._clock_ns = cost_ns, clock_ns
         self._forced: Callable[[], bool] = bool
@@ -296,7 +296,3 @@ class Repeating:
     def _meter(self, hook: str, began: int) -> None:
         spent = max(0, perf_counter_ns() - began - self._clock_ns)
         self._cost_ns[hook] = self._cost_ns.get(hook, 0) + spent * COST_SAMPLE
-
-
-def _nothing() -> None:
-    """Nobody has to begin a step again: none repeats."""
