@@ -91,7 +91,9 @@ class Choosing(Ranging):
             self._due = step + 1
         else:
             self._plan(step)
-        traced = self._tracer.choose() if traces else None
+        traced: bool | None = None
+        if traces:  # as Tracer.choose(), and a call less
+            traced = True if self._sampler.traces() else (False if sampling.trace_coarse else None)
         asked = 0 if times is None else self._sampler.asks(step)
         in_turn = asked > 0
         if traced is None and not in_turn and not self._full_next and not self._wants_end_before(step + 1):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import log, log1p
 from random import Random
 
 from sglang_fence.errors import ConfigError
@@ -21,6 +22,9 @@ TIMED, STARTED = 1, 2
 
 _LOOK_AGAIN = 256
 """Steps until it is looked again whether timing was switched on."""
+
+_LONG = 2.0**62
+"""Steps that nobody lives to see."""
 
 _SEED = 20_240_229  # the same steps in every run of one command
 
@@ -58,17 +62,35 @@ class Sampler:
         start_every: the start of a forward is taken on each so-many-th step at the most.
     """
 
-    __slots__ = ("_random", "_start_every", "sampling")
+    __slots__ = ("_passing", "_random", "_ratio", "_start_every", "sampling")
 
     def __init__(self, sampling: Sampling, start_every: int = 1) -> None:
         self.sampling = sampling
         self._start_every = start_every
         self._random = Random(_SEED).random  # noqa: S311 - no secret
+        self._ratio = 0.0
+        self._passing = 0
+        """Steps until the next one that is traced, at that ratio."""
 
     def traces(self) -> bool:
         """Whether the next step is traced. Ask once a step."""
-        ratio = self.sampling.trace_ratio
-        return ratio > 0.0 and (ratio >= 1.0 or self._random() < ratio)
+        if self.sampling.trace_ratio != self._ratio:
+            self._ratio = self.sampling.trace_ratio
+            self._passing = self._pass_over()
+        if self._passing:
+            self._passing -= 1
+            return False
+        if self._ratio <= 0.0:
+            return False
+        self._passing = self._pass_over()
+        return True
+
+    def _pass_over(self) -> int:
+        """Draw how many steps aren't traced before the next that is: as many as with one draw for each of them."""
+        ratio = self._ratio
+        if ratio >= 1.0 or ratio <= 0.0:
+            return 0
+        return int(min(log(1.0 - self._random()) / log1p(-ratio), _LONG))
 
     def next_due(self, step: int) -> int:
         """The next step after ``step`` that is timed, or whose end is where the gap of a timed one begins."""
