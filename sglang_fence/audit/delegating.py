@@ -60,6 +60,10 @@ class DelegatingDevice:
         """See the protocol."""
         return self.inner.as_event(timed)
 
+    @property
+    def driver_library(self) -> None:
+        """Nothing may pass by this device."""
+
     def fence_moments(self, end: TimedEvent, released: TimedEvent, wait: TimedEvent, /) -> FenceMoments:
         """See the protocol."""
         return self.inner.fence_moments(end, released, wait)

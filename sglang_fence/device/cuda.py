@@ -10,8 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from sglang_fence import native
 from sglang_fence.device.cuda_calibration import calibrate
-from sglang_fence.device.cuda_timing import CudaObserverStream, make_timed_event, open_compiled, open_driver
+from sglang_fence.device.cuda_timing import (
+    DRIVER_LIBRARY,
+    CudaObserverStream,
+    make_timed_event,
+    open_compiled,
+    open_driver,
+)
 from sglang_fence.observe.moments import PlainMoments
 
 if TYPE_CHECKING:
@@ -127,6 +134,11 @@ class CudaDevice:
     def Stream(self, name: str, *, priority: int = 0) -> CudaStream:  # noqa: N802 - torch's name
         """See the protocol."""
         return self._named(torch.cuda.Stream(priority=priority), name)
+
+    @property
+    def driver_library(self) -> str | None:
+        """See the protocol."""
+        return None if self._compiled is None or not native.part(native.QUICK).usable else DRIVER_LIBRARY
 
     def observer_stream(self, name: str) -> CudaObserverStream:
         """See the protocol. A priority of its own keeps it from being another of PyTorch's streams in disguise."""

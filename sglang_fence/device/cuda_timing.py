@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from sglang_fence.device.cuda_compiled import CompiledDriver
     from sglang_fence.observe.timing import TimedEvent
 
+DRIVER_LIBRARY = "libcuda.so.1"
+
 _NOT_READY = 600  # CUDA_ERROR_NOT_READY: the event isn't reached yet
 
 

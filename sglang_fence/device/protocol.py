@@ -126,6 +126,10 @@ class DeviceModule(Protocol):
     def as_event(self, timed: TimedEvent) -> _Event | None:
         """Return ``timed`` as an event for the runtime's own use; None where it can't serve both."""
 
+    @property
+    def driver_library(self) -> str | None:
+        """The driver that the compiled part may call with the handles of events and streams; None: it can't."""
+
     def fence_moments(self, end: TimedEvent, released: TimedEvent, wait: TimedEvent, /) -> FenceMoments:
         """Return what takes F, R and A around a fence with these events, in as few calls as it can."""
 

@@ -58,7 +58,10 @@ def make_probe(
         health.calibration_us = {"marker_copy": offsets.marker_copy_us, "idle_wait": offsets.idle_wait_us}
         health.clock_error_ns = clock.error_ns
     now = device.host_ns if virtual else perf_counter_ns  # the same clock, and a call less each time
-    return StepProbe(fan_out, times, sampling=sampling, health=health, now=now, ring=ring)
+    probe = StepProbe(fan_out, times, sampling=sampling, health=health, now=now, ring=ring)
+    if ledger is not None and not virtual and device.driver_library is not None:
+        probe.quicken(ledger)
+    return probe
 
 
 def announce(

@@ -71,6 +71,8 @@ def summary(environ: Mapping[str, str] | None = None) -> str:
 
 def switched_on(environ: Mapping[str, str]) -> bool:
     """Whether compiled parts may be used. A switch that isn't a boolean is complained of elsewhere, and is on here."""
+    if not environ.get(FENCE_NATIVE.name, "").strip():
+        return FENCE_NATIVE.default
     try:
         return FENCE_NATIVE.read(environ)
     except ConfigError:

@@ -16,7 +16,9 @@ PyObject *name_of[NAMES];
 static const char *const names[NAMES] = {
     "result_queue", "forward_mode",         "shared_read_done_event", "reqs",
     "extend_num_tokens", "_war_barrier_enabled", "model_worker",           "last_shared_read_runner",
-    "steps",             "in_hand",             "cuda_event",
+    "steps",             "in_hand",              "cuda_event",             "timing",
+    "_record",           "pending",              "raw",                    "kind",
+    "published",         "last_fenced",
 };
 
 static const char *const likeness_names[LIKENESSES] = {
@@ -47,6 +49,7 @@ static int repeating_init(repeating_t *self, PyObject *args, PyObject *kwargs)
         return -1;
     put(&self->cost_ns, Py_NewRef(cost_ns));
     self->number = NO_STEP;
+    self->cost_sample = COST_SAMPLE;
     PyObject **optional[] = {&self->demote, &self->forced, &self->unset_in, &self->unset_name, &self->progress};
     for (size_t place = 0; place < sizeof optional / sizeof *optional; place++)
         if (*optional[place] == NULL)
@@ -54,7 +57,7 @@ static int repeating_init(repeating_t *self, PyObject *args, PyObject *kwargs)
     return 0;
 }
 
-static PyObject *repeating_arm(repeating_t *self, PyObject *args)
+static PyObject *arm_by(repeating_t *self, PyObject *args, const char *const *part_names)
 {
     PyObject *like, *part[LIKENESSES] = {NULL};
     number_t due = 0, every = 0;
@@ -73,7 +76,7 @@ static PyObject *repeating_arm(repeating_t *self, PyObject *args)
         Py_RETURN_NONE;
     }
     for (int place = 0; place < LIKENESSES; place++)
-        if ((part[place] = PyObject_GetAttrString(like, likeness_names[place])) == NULL) {
+        if ((part[place] = PyObject_GetAttrString(like, part_names[place])) == NULL) {
             while (place-- > 0)
                 Py_DECREF(part[place]);
             return NULL;
@@ -83,6 +86,11 @@ static PyObject *repeating_arm(repeating_t *self, PyObject *args)
         self->part[place] = part[place];
     self->like = Py_NewRef(like);
     Py_RETURN_NONE;
+}
+
+static PyObject *repeating_arm(repeating_t *self, PyObject *args)
+{
+    return arm_by(self, args, likeness_names);
 }
 
 static PyObject *repeating_ask_forced(repeating_t *self, PyObject *args)
@@ -191,7 +199,7 @@ static PyMemberDef repeating_members[] = {
     {"times_taken", T_BOOL, offsetof(repeating_t, times.on), READONLY, NULL},
     {"open", T_BOOL, offsetof(repeating_t, open), 0, NULL},
     {"repeats", T_BOOL, offsetof(repeating_t, repeats), 0, NULL},
-    {"resolved", T_BOOL, offsetof(repeating_t, resolved), 0, NULL},
+    {"has_resolved", T_BOOL, offsetof(repeating_t, resolved), 0, NULL},
     {"scheduler", T_OBJECT, offsetof(repeating_t, scheduler), 0, NULL},
     {"batch", T_OBJECT, offsetof(repeating_t, batch), 0, NULL},
     {"demote", T_OBJECT, offsetof(repeating_t, demote), 0, NULL},
@@ -219,6 +227,8 @@ static PyType_Spec repeating_spec = {
     repeating_slots,
 };
 
+#include "_quick_stepping.h"
+
 static int quick_exec(PyObject *module)
 {
     for (int place = 0; place < NAMES; place++)
@@ -228,10 +238,14 @@ static int quick_exec(PyObject *module)
     if (type == NULL)
         return -1;
     int status = PyModule_AddObjectRef(module, "Repeating", type);
-    Py_DECREF(type);
     if (status == 0)
         status = PyModule_AddStringConstant(module, "SOURCE", SOURCE);
-    return status < 0 ? status : add_hook_type(module);
+    if (status == 0)
+        status = add_hook_type(module);
+    if (status == 0)
+        status = add_stepping_type(module, type);
+    Py_DECREF(type);
+    return status;
 }
 
 static PyModuleDef_Slot quick_slots[] = {{Py_mod_exec, quick_exec}, {0, NULL}};

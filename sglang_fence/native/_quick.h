@@ -55,7 +55,7 @@ enum likeness { OWNER, BATCH_MODE, GRAPH, GRAPH_BACKEND, GRAPH_MODE, RESULT, CEL
 
 typedef struct {
     PyObject_HEAD
-    number_t number, due, clock_ns;
+    number_t number, due, clock_ns, cost_sample;
     char open, repeats, resolved, timed, metered, launching;
     PyObject *scheduler, *batch, *demote, *forced, *unset_in, *unset_name, *progress, *cost_ns, *like;
     PyObject *part[LIKENESSES]; /* of like; owned */
@@ -68,7 +68,7 @@ typedef struct {
 /* Names of attributes, interned once. */
 enum name {
     N_RESULT_QUEUE, N_FORWARD_MODE, N_MAILBOX, N_REQS, N_EXTEND_TOKENS, N_ENABLED, N_WORKER, N_LAST_RUNNER, N_STEPS,
-    N_IN_HAND, N_CUDA_EVENT, NAMES
+    N_IN_HAND, N_CUDA_EVENT, N_TIMING, N_RECORD, N_PENDING, N_RAW, N_KIND, N_PUBLISHED, N_LAST_FENCED, NAMES
 };
 extern PyObject *name_of[NAMES];
 

@@ -23,12 +23,8 @@ static number_t tokens_of(PyObject *batch, Py_ssize_t size)
     return tokens ? tokens : size;
 }
 
-static int write_row(repeating_t *self, number_t number, PyObject *batch)
+static void write_row(repeating_t *self, number_t number, number_t size, number_t tokens)
 {
-    Py_ssize_t size = length_of(batch, N_REQS);
-    number_t tokens = size < 0 ? -1 : tokens_of(batch, size);
-    if (tokens < 0)
-        return -1;
     row_t *row = self->row = &self->rows[number % self->row_count];
     if (row->like != self->like) {
         Py_XDECREF(row->like);
@@ -41,6 +37,15 @@ static int write_row(repeating_t *self, number_t number, PyObject *batch)
     row->progress = LAUNCHED;
     row->entered_ns = row->barrier_ns = NOT_YET;
     row->event = NULL;
+}
+
+static int write_row_of(repeating_t *self, number_t number, PyObject *batch)
+{
+    Py_ssize_t size = length_of(batch, N_REQS);
+    number_t tokens = size < 0 ? -1 : tokens_of(batch, size);
+    if (tokens < 0)
+        return -1;
+    write_row(self, number, size, tokens);
     return 0;
 }
 

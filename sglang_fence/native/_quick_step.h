@@ -11,7 +11,7 @@ static void meter(repeating_t *self, const char *hook, number_t began)
     PyObject *before = key == NULL ? NULL : PyObject_GetItem(self->cost_ns, key);
     if (before == NULL)
         PyErr_Clear();
-    PyObject *more = PyLong_FromLongLong((spent > 0 ? spent : 0) * COST_SAMPLE);
+    PyObject *more = PyLong_FromLongLong((spent > 0 ? spent : 0) * self->cost_sample);
     PyObject *sum = before == NULL || more == NULL ? Py_XNewRef(more) : PyNumber_Add(before, more);
     if (key == NULL || sum == NULL || PyObject_SetItem(self->cost_ns, key, sum) < 0)
         PyErr_Clear();
@@ -59,7 +59,7 @@ static int tries_to_begin(repeating_t *self, PyObject *scheduler, PyObject *batc
     if (same == 1)
         same = attribute_is(self->part[OWNER], N_MAILBOX, Py_None);
     if (same == 1 && self->row_count)
-        same = write_row(self, number, batch) < 0 ? -1 : 1;
+        same = write_row_of(self, number, batch) < 0 ? -1 : 1;
     if (same == 1 && self->progress != Py_None)
         same = note_results_in_hand(self, number - 1 - waiting) < 0 ? -1 : 1;
     return same;
@@ -170,7 +170,7 @@ int step_ends(repeating_t *self, PyObject *args)
     self->open = self->repeats = 0;
     self->timed = self->times.every && self->number % self->times.every == 0;
     if (self->timed)
-        record_times(self, event);
+        record_times(self, event, 1);
     Py_CLEAR(self->scheduler);
     Py_CLEAR(self->batch);
     if (self->row != NULL) {

@@ -108,15 +108,15 @@ static void times_fail(repeating_t *self, const char *call, int status)
     self->times.every = self->times.on = 0;
     self->times.given_up += self->times.pending;
     self->times.pending = 0;
-    forget_likeness(self);
+    self->due = 0; /* the next step goes the general way; the open one is still to be counted */
     PyObject *result = self->times.fail == NULL ? NULL : PyObject_CallFunction(self->times.fail, "si", call, status);
     if (result == NULL)
         PyErr_Clear();
     Py_XDECREF(result);
 }
 
-/* Record the moments of the open step, whose schedule stream is about to wait for `event`. */
-static void record_times(repeating_t *self, PyObject *event)
+/* Record the moments of the open step, whose schedule stream is about to wait for `event`; and its end, if asked to. */
+static void record_times(repeating_t *self, PyObject *event, int with_end)
 {
     times_t *times = &self->times;
     if (times->pending == times->count) { /* the device is far behind: the oldest goes without */
@@ -133,7 +133,7 @@ static void record_times(repeating_t *self, PyObject *event)
     }
     slot_t *slot = &times->slots[(times->first + times->pending) % times->count];
     const char *call = "cuEventRecord";
-    int status = times->record(slot->end, times->forward);
+    int status = with_end ? times->record(slot->end, times->forward) : 0;
     if (!status) {
         call = "cuStreamWaitEvent";
         status = times->wait(times->observer, marker, 0);

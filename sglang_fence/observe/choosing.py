@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from sglang_fence.observe.device_times import DeviceTimes
     from sglang_fence.observe.ledger import Health
     from sglang_fence.observe.observer import Observers
+    from sglang_fence.observe.quickening import Quickening
     from sglang_fence.observe.reading import Reader
     from sglang_fence.observe.record import StepRecord
     from sglang_fence.observe.sampling import Sampler, Sampling
@@ -41,6 +42,7 @@ class Choosing(Ranging):
     _meter_ns: int
     _metered: bool
     _newest: int
+    _quick: Quickening | None
     _reader: Reader
     _record: StepRecord
     _sampler: Sampler
@@ -64,14 +66,19 @@ class Choosing(Ranging):
         return self._sampler.next_start(self._record.step), every
 
     @property
-    def only_counts(self) -> bool:
-        """Whether nobody hears of a step that is only counted, but for one who counts it."""
+    def counts_alone(self) -> bool:
+        """Whether nobody hears of a step that is neither traced nor coarse, but for one who counts it."""
         heard = self.observers
         return (
             len(heard.finishing) == 1
-            and not self.sampling.traces
+            and not self.sampling.trace_coarse
             and not (heard.step_started or heard.barrier_applied or heard.range_started or heard.range_ended)
         )
+
+    @property
+    def only_counts(self) -> bool:
+        """Whether nobody hears of a step that is only counted, but for one who counts it."""
+        return self.counts_alone and not self.sampling.traces
 
     def _plan(self, step: int) -> None:
         """Decide which step to look at next, behind ``step``."""
@@ -92,8 +99,8 @@ class Choosing(Ranging):
         else:
             self._plan(step)
         traced: bool | None = None
-        if traces:  # as Tracer.choose(), and a call less
-            traced = True if self._sampler.traces() else (False if sampling.trace_coarse else None)
+        if traces:
+            traced = self._choose_traced(step)
         asked = 0 if times is None else self._sampler.asks(step)
         in_turn = asked > 0
         if traced is None and not in_turn and not self._full_next and not self._wants_end_before(step + 1):
@@ -120,6 +127,12 @@ class Choosing(Ranging):
         if traced is not None:
             self._tracer.begin(record, step, traced=traced)
         return record
+
+    def _choose_traced(self, step: int) -> bool | None:
+        """As :meth:`~sglang_fence.observe.tracing.Tracer.choose`, with what went by since it was asked last."""
+        if self._quick is not None:
+            self._sampler.pass_by(self._quick.passed(step))
+        return self._tracer.choose()
 
     def _wants_end_before(self, step: int) -> bool:
         """Whether the gap before ``step`` is taken, and so where it begins."""

@@ -102,11 +102,15 @@ class Fencing(Choosing, Recording):
                 observers.go_on_finishing(told, record, error)
         else:
             self._end(record)
+        if self._quick is not None:
+            self._quick.over(record, verdict)
         if began:
             self._meter("after_wait", began, perf_counter_ns())
 
     def no_barrier(self) -> None:
         """The loop that ran the step has no barrier."""
+        if self._quick is not None:
+            self._quick.begin_again()
         record = self._record
         if self.recording:
             record.entered_ns = self._now()

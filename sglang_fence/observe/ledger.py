@@ -208,6 +208,12 @@ class Ledger(Observer):
             self._phase, self._kind, self._cell, self._route = phases[0], kind, cell, route
         return cell, route
 
+    def add_slack_and_wait(self, cell: Cell, mode: ForwardMode, backend: str, slack_us: float, wait_us: float) -> None:
+        """Count in what is known of a timed fine step beside its kind, of which ``mode`` and ``backend`` are part."""
+        del mode, backend
+        cell.slack.add(slack_us)
+        cell.wait.add(wait_us)
+
     def add_exemplar(self, trace: StepTrace, trace_id: str) -> None:
         """Say under which trace a sampled step can be found. From any thread; the step was counted before."""
         kind = StepKind(

@@ -32,6 +32,9 @@ class FenceMoments(Protocol):
 class OneByOne:
     """The part of a device that takes moments with :class:`PlainMoments`."""
 
+    driver_library: str | None = None
+    """No driver is called past the device."""
+
     def fence_moments(self, end: Any, released: Any, wait: Any, /) -> PlainMoments:  # noqa: ANN401 - the device's events
         """Return what takes F, R and A with these events, one call after the other."""
         return PlainMoments(end, released, wait)

@@ -19,6 +19,7 @@ from sglang_fence.observe.choosing import METER_EVERY, meter_cost_ns
 from sglang_fence.observe.fencing import Fencing
 from sglang_fence.observe.flight.progress import Progress
 from sglang_fence.observe.ledger import Health
+from sglang_fence.observe.quickening import Quickening
 from sglang_fence.observe.reading import DRAIN_LIMIT, Reader
 from sglang_fence.observe.record import NOT_YET, UNKNOWN_OR_EARLY, StepRecord
 from sglang_fence.observe.sampling import START_EVERY, Sampler, Sampling
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from sglang_fence.contract import ForwardMode
     from sglang_fence.observe.device_times import DeviceTimes
     from sglang_fence.observe.flight.ring import FlightRing
-    from sglang_fence.observe.ledger import Facts
+    from sglang_fence.observe.ledger import Facts, Ledger
     from sglang_fence.observe.observer import Observers
     from sglang_fence.observe.record import Phase
     from sglang_fence.observe.timing import ObserverStream
@@ -92,6 +93,7 @@ class StepProbe(Fencing):
         self._due: float = 0
         """The next step to be looked at: its device moments are taken in turn, or it may be traced."""
         self._full_next = False
+        self._quick: Quickening | None = None
         self._looks = live or self.timed or sampling.traces
         self._metered = False
         self._meter_ns = meter_cost_ns()
@@ -102,6 +104,15 @@ class StepProbe(Fencing):
     def unresolved(self) -> int:
         """Steps whose device times weren't read in time."""
         return sum(self.health.unresolved.values())
+
+    def quicken(self, ledger: Ledger) -> None:
+        """Let the compiled part, which is there, count steps that are like the one before.
+
+        Args:
+            ledger: the observer that counts.
+        """
+        tracer = self._tracer if self._ranges else None
+        self._quick = Quickening(self, self._sampler, self._times, ledger, tracer, (self._meter_ns, METER_EVERY))
 
     def add_forward_stream(self, forward: object, observer: ObserverStream) -> None:
         """Take up one more forward stream. It gets an observer stream of its own, so that none delays another's."""
@@ -174,6 +185,8 @@ class StepProbe(Fencing):
         """Read finished steps, those of one forward stream in order; return how many."""
         began = perf_counter_ns() if self._metered else 0
         count = self._reader.drain(limit)
+        if self._quick is not None:
+            count += self._quick.drain(limit)
         self.pending = self._reader.ready
         if began:
             self._meter("drain", began, perf_counter_ns())
@@ -182,12 +195,16 @@ class StepProbe(Fencing):
     def idle(self) -> None:
         """Nothing is launched soon: what waits for the next forward's start goes without, and no gap spans this."""
         self._reader.idle()
+        if self._quick is not None:
+            self._quick.pause()
         self._plan(self._record.step)
         self._full_next = self.pending = False
 
     def flush(self) -> None:
         """Read what is left. The caller has synchronised the device, so that all of it is there."""
         self._reader.flush(DRAIN_LIMIT)
+        if self._quick is not None:
+            self._quick.pause(unread="end")
         self.progress.settle(self._now())
         self.pending = False
         self._due = 0  # who serves on may count its steps from 0 again

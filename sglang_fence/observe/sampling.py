@@ -85,6 +85,15 @@ class Sampler:
         self._passing = self._pass_over()
         return True
 
+    @property
+    def passing(self) -> int:
+        """Steps that aren't traced, before the next that is; if the ratio stays as it is."""
+        return self._passing
+
+    def pass_by(self, steps: int) -> None:
+        """So many steps went by without anybody having asked."""
+        self._passing = max(0, self._passing - steps)
+
     def _pass_over(self) -> int:
         """Draw how many steps aren't traced before the next that is: as many as with one draw for each of them."""
         ratio = self._ratio

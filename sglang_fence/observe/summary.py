@@ -14,7 +14,7 @@ from sglang_fence.observe.ledger import Ledger
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from sglang_fence.contract import FallbackReason
+    from sglang_fence.contract import FallbackReason, ForwardMode
     from sglang_fence.observe.ledger import Cell, StepKind
     from sglang_fence.observe.record import Phase, StepRecord
 
@@ -156,6 +156,13 @@ class Summary(Ledger):
             self._costed[*key, record.reason, "lost_slack"] += 1
             if record.lost_us is not None:
                 self._costed[*key, record.reason, "lost"] += 1
+
+    def add_slack_and_wait(self, cell: Cell, mode: ForwardMode, backend: str, slack_us: float, wait_us: float) -> None:
+        """Count them in, and sample them."""
+        super().add_slack_and_wait(cell, mode, backend, slack_us, wait_us)
+        key = mode, backend
+        self._slack[key].add(slack_us)
+        self._wait[key].add(wait_us)
 
     @property
     def modes(self) -> dict[tuple[str, str], ModeSummary]:

@@ -50,6 +50,10 @@ class TimingDevice(Protocol):
     def as_event(self, timed: Any, /) -> Any:  # noqa: ANN401 - a timing event; an event of the device, or None
         """Return ``timed`` as an event that the runtime may record and wait for; None where it can't serve both."""
 
+    @property
+    def driver_library(self) -> str | None:
+        """The driver that the compiled part may call with the handles of events and streams; None: it can't."""
+
     def fence_moments(self, end: Any, released: Any, wait: Any, /) -> FenceMoments:  # noqa: ANN401 - its own events
         """Return what takes F, R and A with these three events, in as few calls as it can."""
 

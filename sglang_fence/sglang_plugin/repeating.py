@@ -54,7 +54,7 @@ class Repeating:
         """Whether a step was begun and not closed."""
         self.repeats = False
         """Whether the open step has been like the ones before so far. Then the general hooks know nothing of it."""
-        self.resolved = False
+        self.has_resolved = False
         """Whether its graph said where its reads end."""
         self.due = 0
         """The first step that has to be looked at in any case."""
@@ -222,7 +222,7 @@ class Repeating:
             return False
         self.number, self.scheduler, self.batch = number, scheduler, batch
         self.open = self.repeats = True
-        self.resolved = False
+        self.has_resolved = False
         if metered:
             self._meter("run_batch", began)
         return True
@@ -232,14 +232,14 @@ class Repeating:
         like = self._like
         if (
             like is None
-            or self.resolved
+            or self.has_resolved
             or runner is not like.graph
             or backend is not like.graph_backend
             or mode is not like.graph_mode
             or result is not like.resolved
         ):
             return False
-        self.resolved = True
+        self.has_resolved = True
         if self.row is not None:
             self._write_phase(self.row, like)
         if began:
@@ -253,7 +253,7 @@ class Repeating:
         try:
             if (
                 like is None
-                or not self.resolved
+                or not self.has_resolved
                 or scheduler is not self.scheduler
                 or not scheduler._war_barrier_enabled  # noqa: SLF001 - SGLang's name; it has no other
                 or scheduler.model_worker.last_shared_read_runner is not like.owner

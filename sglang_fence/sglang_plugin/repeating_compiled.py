@@ -5,16 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, cast
 
 from sglang_fence import native
-from sglang_fence.contract import FenceKind
-from sglang_fence.observe.record import StepRecord
+from sglang_fence.observe.quick_rows import record_of
 from sglang_fence.sglang_plugin.repeating import Repeating
 
 if TYPE_CHECKING:
     from collections.abc import MutableMapping
 
-    from sglang_fence.native._quick import Row
-
-_LAUNCHED, _RESOLVED, _FENCED = range(3)
+    from sglang_fence.observe.record import StepRecord
 
 
 def make_repeating(cost_ns: MutableMapping[str, int], clock_ns: int) -> Repeating:
@@ -37,27 +34,12 @@ def compiled_class() -> type[Repeating] | None:
         @property
         def rows(self) -> tuple[StepRecord, ...]:
             """See :class:`Repeating`."""
-            return tuple(_record(row) for row in self.kept())
+            return tuple(record_of(row) for row in self.kept())
 
         @property
         def row(self) -> StepRecord | None:
             """See :class:`Repeating`."""
             row = self.newest()
-            return None if row is None else _record(row)
+            return None if row is None else record_of(row)
 
     return cast("type[Repeating]", Compiled)
-
-
-def _record(row: Row) -> StepRecord:
-    step, batch_size, tokens, started_ns, entered_ns, barrier_ns, event, like, progress = row
-    record = StepRecord(None)
-    record.reset(step, like.mode, like.backend_name, batch_size, tokens)
-    record.started_ns = started_ns
-    record.entered_ns, record.barrier_ns = entered_ns, barrier_ns
-    if progress >= _RESOLVED:
-        phase = like.phase
-        record.phases.append(phase)
-        record.declared, record.resolved, record.downgrade = phase.declared, phase.resolved, phase.downgrade
-    if progress == _FENCED:
-        record.fence, record.bound_record, record.event_id = FenceKind.FINE, step, event
-    return record

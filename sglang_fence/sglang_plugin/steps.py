@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from sglang_fence.contract import FallbackReason, SharedReadEnds
-    from sglang_fence.sglang_plugin.repeated_times import RepeatedTimes
+    from sglang_fence.observe.quick_times import QuickTimes
     from sglang_fence.sglang_plugin.streams import CudaStreams
 
 
@@ -54,7 +54,7 @@ class Steps:
         """Whether ranges may be heard, now or after a change of the sampling: where not, nobody need begin one."""
         self.streams: CudaStreams | None = None
         """SGLang's streams, dressed; None on a device without timing events, where any stream does."""
-        self.repeated_times: RepeatedTimes | None = None
+        self.repeated_times: QuickTimes | None = None
         """Keeps the events that repeated steps are timed with; None: they aren't, or by the general hooks."""
         self.when_read: Callable[[], None] | None = None
         """Called when device times were read."""

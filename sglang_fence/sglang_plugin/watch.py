@@ -147,7 +147,10 @@ class Watch:
         ):
             return
         place = self._ledger.place_of(record)
-        if place is None or record.phases[0] is not served.phase or any(self.health.errors.values()):
+        if any(self.health.errors.values()):
+            steps.current.arm(None)
+            return
+        if place is None or record.phases[0] is not served.phase:
             return
         like = steps.current.like
         due, every = probe.due_beyond_slack if steps.current.times_taken else (probe.due, 0)
@@ -188,7 +191,7 @@ class Watch:
             started_ns = current.forget_row()
             if started_ns is not None:
                 self.steps.probe.newest.started_ns = started_ns
-            if current.resolved:
+            if current.has_resolved:
                 self.phases.tell(
                     owner, like.graph_backend, like.graph_mode, like.declared, like.resolved, graph=like.graph
                 )

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from sglang_fence.observe.quick_times import QuickTimes
 from sglang_fence.observe.sampling import START_EVERY, STARTED, Sampler, Sampling
-from sglang_fence.sglang_plugin.repeated_times import RepeatedTimes
 from sglang_fence.sglang_plugin.repeating_compiled import compiled_class
 from tests.sglang_plugin.scheduling import Batch, Runner, Scheduler, member
 
@@ -91,7 +91,7 @@ class Timed:
         self.scheduler = Scheduler(repeating=COMPILED)
         self.scheduler.result_queue, self.scheduler.last_batch = [object()], Batch(member("DECODE"))
         self.current = self.scheduler.steps.current
-        self.times = RepeatedTimes(self.scheduler.ledger, self.scheduler.steps.probe.progress)
+        self.times = QuickTimes(self.scheduler.ledger, self.scheduler.steps.probe.progress)
         self.events = tuple((100 + place, 200 + place, 300 + place) for place in range(PLACES))
         self.current.take_times(
             (FORWARD, SCHEDULE, OBSERVER),

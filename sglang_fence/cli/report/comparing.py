@@ -60,7 +60,7 @@ def compare(run: RunFacts, other: RunFacts | None = None) -> Comparison | None:
     first, second = _counted(run), _counted(run if other is None else other)
     found: list[tuple[tuple[bool, bool, int], str, str, str]] = []
     for (mode, fence), (theirs, against) in product(first, second):
-        apart = frozenset((fence, against)) == _OPPOSITE
+        apart = fence != against and fence in _OPPOSITE and against in _OPPOSITE
         if mode != theirs or (other is None and not (apart and fence == FenceKind.FINE)):
             continue
         both = min(first[mode, fence], second[theirs, against])

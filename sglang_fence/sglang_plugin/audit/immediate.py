@@ -95,6 +95,10 @@ class ImmediateDevice:
         """
         self.timed_event()
 
+    @property
+    def driver_library(self) -> None:
+        """No driver is called past this device."""
+
     def as_event(self, timed: object) -> None:
         """See the protocol."""
 

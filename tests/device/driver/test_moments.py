@@ -221,6 +221,8 @@ class Device:
         self._next += 1
         return self._maker.timed_event(SimpleNamespace(cuda_event=self._next))
 
+    driver_library: str | None = None
+
     def fence_moments(self, end: Any, released: Any, wait: Any, /) -> FenceMoments:
         return self._maker.fence_moments(end, released, wait)
 
