@@ -65,20 +65,18 @@ class Choosing(Ranging):
             return self.due, 0
         return self._sampler.next_start(self._record.step), every
 
-    @property
-    def counts_alone(self) -> bool:
-        """Whether nobody hears of a step that is neither traced nor coarse, but for one who counts it."""
+    def counts_alone(self, ledger: object) -> bool:
+        """Whether nobody hears of a step that is neither traced nor coarse, but for the ``ledger``."""
         heard = self.observers
         return (
-            len(heard.finishing) == 1
+            [getattr(hook, "__self__", None) for hook in heard.finishing] == [ledger]
             and not self.sampling.trace_coarse
             and not (heard.step_started or heard.barrier_applied or heard.range_started or heard.range_ended)
         )
 
-    @property
-    def only_counts(self) -> bool:
-        """Whether nobody hears of a step that is only counted, but for one who counts it."""
-        return self.counts_alone and not self.sampling.traces
+    def only_counts(self, ledger: object) -> bool:
+        """Whether nobody hears of a step that is only counted, but for the ``ledger``; and none is traced."""
+        return not self.sampling.traces and self.counts_alone(ledger)
 
     def _plan(self, step: int) -> None:
         """Decide which step to look at next, behind ``step``."""

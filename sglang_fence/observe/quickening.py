@@ -139,7 +139,7 @@ class Quickening:
             or place is None
             or published is None
             or published[0] is not record.resolved
-            or not probe.counts_alone
+            or not probe.counts_alone(self._ledger)
             or (times is not None and times.observer_of)
         ):
             if record.timed or probe.timing:

@@ -132,7 +132,7 @@ class Watch:
         """Let steps that are like the one that was just counted only be counted, if nobody wants more of them."""
         steps, owner = self.steps, self._owner
         probe, loop = steps.probe, self.loop
-        if owner is None or loop is None or not loop.barrier or not probe.only_counts:
+        if owner is None or loop is None or not loop.barrier or not probe.only_counts(self._ledger):
             return
         served, record = self.phases.served.get(id(owner)), probe.newest
         if (
