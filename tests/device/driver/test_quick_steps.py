@@ -59,23 +59,34 @@ class Verdict(NamedTuple):
 
 
 class Heard(Observer):
-    """Keeps which steps were traced."""
+    """Keeps which steps were traced, and which one each waited for."""
 
     def __init__(self) -> None:
-        self.traced: list[int] = []
+        self.traced: list[tuple[int, int | None]] = []
 
     def step_traced(self, trace: StepTrace) -> None:
-        self.traced.append(trace.step)
+        self.traced.append((trace.step, trace.waited_for))
 
 
 class Served:
     """A probe, and the runtime that calls it."""
 
-    def __init__(self, driver: FakeDriver, sampling: Sampling, *, quick: bool, recorded: bool = False) -> None:
+    def __init__(
+        self,
+        driver: FakeDriver,
+        sampling: Sampling,
+        *,
+        quick: bool,
+        recorded: bool = False,
+        lends: bool = True,
+        start_every: int = 4,
+    ) -> None:
         driver.reset()
         self.driver, self.heard, self.summary = driver, Heard(), Summary()
         device: Any = Device(compiled(driver.path))
         device.driver_library = str(driver.path)
+        if not lends:
+            device.as_event = lambda _: None
         self.forward, schedule = Stream(FORWARD), Stream(SCHEDULE)
         clock = DeviceClock(device, observer(driver, CLOCK), virtual=False)
         times = DeviceTimes(device, schedule, observer(driver), clock, Offsets(1.5, 2.5))
@@ -87,7 +98,7 @@ class Served:
             sampling=sampling,
             health=self.summary.health,
             ring=self.ring,
-            start_every=4,
+            start_every=start_every,
         )
         if quick:
             self.probe.quicken(self.summary)
@@ -225,16 +236,20 @@ RUNS = st.lists(st.tuples(st.integers(0, 12), st.sampled_from(ACTIONS)), max_siz
 
 
 @given(
-    runs=RUNS, every=st.sampled_from([0, 1, 1, 3, 101]), ratio=st.sampled_from([0.0, 0.0, 0.1]), recorded=st.booleans()
+    runs=RUNS,
+    every=st.sampled_from([0, 1, 1, 3, 101]),
+    ratio=st.sampled_from([0.0, 0.0, 0.1]),
+    recorded=st.booleans(),
+    lends=st.booleans(),
 )
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_what_is_counted_and_read_is_what_the_general_way_alone_counts_and_reads(
-    driver: FakeDriver, runs: list[tuple[int, str]], every: int, ratio: float, *, recorded: bool
+    driver: FakeDriver, runs: list[tuple[int, str]], every: int, ratio: float, *, recorded: bool, lends: bool
 ) -> None:
     outcomes: list[tuple[object, ...]] = []
     for quick in (True, False):
         sampling = Sampling(timing_every=every, trace_ratio=ratio)
-        served = Served(driver, sampling, quick=quick, recorded=recorded)
+        served = Served(driver, sampling, quick=quick, recorded=recorded, lends=lends)
         for times, action in runs:
             for _ in range(times):
                 served.fine()
@@ -274,6 +289,17 @@ def test_another_sampling_is_heeded_by_the_next_step_that_goes_the_general_way(d
     ((_, cell),) = served.summary.cells.items()
     assert cell.steps == 40
     assert 20 <= cell.slack.count <= 24
+
+
+def test_quick_steps_are_read_as_they_come(driver: FakeDriver) -> None:
+    served = Served(driver, Sampling(timing_every=1), quick=True, start_every=256)
+    for _ in range(200):
+        served.fine()
+    ((_, cell),) = served.summary.cells.items()
+    assert cell.slack.count >= 200 - 9 - 9  # a batch of either kind may wait
+    served.flush()
+    assert cell.slack.count == 200
+    assert not served.probe.unresolved
 
 
 def test_quick_steps_are_accounted_for(driver: FakeDriver) -> None:
