@@ -182,8 +182,9 @@ static int read_oldest(repeating_t *self, PyObject *found)
 static Py_ssize_t drain_times(repeating_t *self, Py_ssize_t limit)
 {
     times_t *times = &self->times;
-    int capturing = 1;
-    if (!times->pending || times->capturing(times->schedule, &capturing) || capturing)
+    int schedule = 1, forward = 1; /* whether it captures; what can't be known counts as that it does */
+    if (!times->pending || times->capturing(times->schedule, &schedule) || schedule ||
+        times->capturing(times->forward, &forward) || forward)
         return 0;
     PyObject *found = PyList_New(0);
     if (found == NULL) {

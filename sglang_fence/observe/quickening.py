@@ -153,8 +153,11 @@ class Quickening:
         self.steps.arm(alike, due, every)
 
     def drain(self, limit: int) -> int:
-        """Read the times of up to ``limit`` quick steps; return of how many."""
-        return self.steps.drain(limit) if self.steps.pending else 0
+        """Read the times of up to ``limit`` quick steps; return of how many. None while a stream captures."""
+        times = self._times
+        if not self.steps.pending or times is None or times.device.is_capturing():
+            return 0
+        return self.steps.drain(limit)
 
     def pause(self, *, unread: str | None = None) -> None:
         """Read all that is ready, and take no step for a quick one until the next that isn't is over.
@@ -166,7 +169,7 @@ class Quickening:
         steps.arm(None)
         self._sampler.pass_by(self.passed(steps.number + 1))
         self._asked_at = NO_STEP
-        while steps.pending and steps.drain(steps.pending):
+        while steps.pending and self.drain(steps.pending):
             pass
         left = steps.pending if unread is not None else 0
         if unread is not None and left:

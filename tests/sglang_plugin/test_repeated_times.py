@@ -65,8 +65,9 @@ class Driver:
     def fail(self, status: int) -> None:
         self._library.fake_fail(status)
 
-    def capture(self, *, capturing: bool) -> None:
-        self._library.fake_capture(int(capturing))
+    def capture(self, stream: int) -> None:
+        """Let a stream capture; 0: none."""
+        self._library.fake_capture(ctypes.c_void_p(stream))
 
 
 @pytest.fixture(scope="module")
@@ -171,13 +172,14 @@ def test_nothing_is_read_before_the_device_is_past_it_nor_behind_what_is_not(dri
     assert timed.current.drain(8) == 2
 
 
-def test_nothing_is_read_while_a_stream_captures(driver: Driver) -> None:
+@pytest.mark.parametrize("stream", [FORWARD, SCHEDULE])
+def test_nothing_is_read_while_a_stream_captures(driver: Driver, stream: int) -> None:
     timed = Timed(driver)
     timed.step()
     reach(driver, 0, wait=0.0, released=1.0, end=2.0)
-    driver.capture(capturing=True)
+    driver.capture(stream)
     assert timed.current.drain(8) == 0
-    driver.capture(capturing=False)
+    driver.capture(0)
     assert timed.current.drain(8) == 1
 
 

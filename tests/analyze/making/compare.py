@@ -9,6 +9,7 @@ that moment, both on one clock):
 
 The tool slows the host down, so that records and launches may come when what they stand behind has passed. Then an
 account tells of the host and not of the device; ``lateness`` says in which steps, and what is left without that.
+``releases`` says when the device let go of the two streams that waited for one event, which needn't be at once.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from sglang_fence.analyze.report import analyse
 from sglang_fence.contract import FenceKind
 from tests.analyze.making.differing import MEDIAN_BOUND_US, P99_BOUND_US, differences, spread
 from tests.analyze.making.lateness import Calibration, late_records, lateness
+from tests.analyze.making.releases import releases
 from tests.analyze.making.witnessing import witnessed
 
 if TYPE_CHECKING:
@@ -87,6 +89,7 @@ def compare(
         "witness_place_in_gap": spread(list(_places(pairs, offset))),
         "observer_within_bracket": _within(pairs),
         "lateness": lateness(pairs, known),
+        "releases": releases(pairs, known),
         "bounds_us": {"median": MEDIAN_BOUND_US, "p99": P99_BOUND_US},
     }
 

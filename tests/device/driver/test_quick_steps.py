@@ -84,6 +84,7 @@ class Served:
         driver.reset()
         self.driver, self.heard, self.summary = driver, Heard(), Summary()
         device: Any = Device(compiled(driver.path))
+        self.device = device
         device.driver_library = str(driver.path)
         if not lends:
             device.as_event = lambda _: None
@@ -300,6 +301,22 @@ def test_quick_steps_are_read_as_they_come(driver: FakeDriver) -> None:
     served.flush()
     assert cell.slack.count == 200
     assert not served.probe.unresolved
+
+
+def test_nothing_is_read_while_the_device_captures(driver: FakeDriver) -> None:
+    served = Served(driver, Sampling(timing_every=1), quick=True, start_every=256)
+    for _ in range(40):
+        served.fine()
+    ((_, cell),) = served.summary.cells.items()
+    before, device = cell.slack.count, served.device
+    device.is_capturing = lambda: True
+    for _ in range(12):
+        served.fine()
+    assert served.probe.drain() == 0
+    assert cell.slack.count == before
+    device.is_capturing = lambda: False
+    served.flush()
+    assert cell.slack.count == 52 - served.probe.unresolved
 
 
 def test_quick_steps_are_accounted_for(driver: FakeDriver) -> None:

@@ -8,7 +8,8 @@ static double at_us[EVENTS];
 static char done[EVENTS];
 static char call_name[CALLS];
 static size_t call_first[CALLS], call_second[CALLS];
-static int calls, failing, is_capturing;
+static int calls, failing;
+static void *capturing;
 
 static int said(char name, void *first, void *second)
 {
@@ -44,14 +45,14 @@ int cuEventElapsedTime(float *ms, void *start, void *end)
 
 int cuStreamIsCapturing(void *stream, int *status)
 {
-    (void)stream;
-    *status = is_capturing;
+    *status = capturing != NULL && stream == capturing;
     return 0;
 }
 
 void fake_reset(void)
 {
-    calls = failing = is_capturing = 0;
+    calls = failing = 0;
+    capturing = NULL;
     for (int event = 0; event < EVENTS; event++)
         done[event] = 0;
 }
@@ -67,9 +68,9 @@ void fake_fail(int status)
     failing = status;
 }
 
-void fake_capture(int capturing)
+void fake_capture(void *stream)
 {
-    is_capturing = capturing;
+    capturing = stream;
 }
 
 int fake_calls(void)
