@@ -7,6 +7,9 @@ from typing import Any
 
 Ledger = dict[str, Any]
 _KEYS = ("mode", "backend", "declared", "resolved", "fence", "reason")
+_DURATIONS = ("slack", "wait", "forward")
+_NONE = {"count": 0, "sum_us": 0.0}
+_NOTHING: Ledger = {"steps": 0, "lost_us": 0.0, **dict.fromkeys(_DURATIONS, _NONE)}
 
 
 def by(ledger: Ledger, *keys: str) -> dict[tuple[Any, ...], int]:
@@ -43,16 +46,17 @@ def lost_us(ledger: Ledger, **which: str) -> float:
 
 
 def since(after: Ledger, before: Ledger) -> Ledger:
-    """Return what was added between two dumps: steps, lost time, and the account of host time."""
+    """Return what was added between two dumps: steps, durations, lost time, and the account of host time."""
     old = {tuple(cell[key] for key in _KEYS): cell for cell in before["cells"]}
     cells = [
         {
             **cell,
             "steps": cell["steps"] - known["steps"],
             "lost_us": cell["lost_us"] - known["lost_us"],
+            **{name: {part: cell[name][part] - known[name][part] for part in _NONE} for name in _DURATIONS},
         }
         for cell in after["cells"]
-        for known in [old.get(tuple(cell[key] for key in _KEYS), {"steps": 0, "lost_us": 0.0})]
+        for known in [old.get(tuple(cell[key] for key in _KEYS), _NOTHING)]
     ]
     costs = {hook: ns - before["cost_ns"].get(hook, 0) for hook, ns in after["cost_ns"].items()}
     return {**after, "cells": cells, "cost_ns": costs}
