@@ -88,9 +88,28 @@ static PyObject *arm_by(repeating_t *self, PyObject *args, const char *const *pa
     Py_RETURN_NONE;
 }
 
+static int truth_of(PyObject *object, const char *name)
+{
+    PyObject *found = PyObject_GetAttrString(object, name);
+    int truth = found == NULL ? -1 : PyObject_IsTrue(found);
+    Py_XDECREF(found);
+    return truth;
+}
+
 static PyObject *repeating_arm(repeating_t *self, PyObject *args)
 {
-    return arm_by(self, args, likeness_names);
+    PyObject *armed = arm_by(self, args, likeness_names);
+    if (armed == NULL || self->like == NULL)
+        return armed;
+    int extends = truth_of(self->like, "extends"), sole = truth_of(self->like, "sole");
+    if (extends < 0 || sole < 0) {
+        forget_likeness(self);
+        Py_DECREF(armed);
+        return NULL;
+    }
+    self->extends = (char)extends;
+    self->sole = (char)sole;
+    return armed;
 }
 
 static PyObject *repeating_ask_forced(repeating_t *self, PyObject *args)

@@ -57,6 +57,7 @@ typedef struct {
     PyObject_HEAD
     number_t number, due, clock_ns, cost_sample;
     char open, repeats, resolved, timed, metered, launching;
+    char extends, sole; /* of like: see Likeness */
     PyObject *scheduler, *batch, *demote, *forced, *unset_in, *unset_name, *progress, *cost_ns, *like;
     PyObject *part[LIKENESSES]; /* of like; owned */
     row_t *rows;

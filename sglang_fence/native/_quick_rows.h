@@ -42,7 +42,7 @@ static void write_row(repeating_t *self, number_t number, number_t size, number_
 static int write_row_of(repeating_t *self, number_t number, PyObject *batch)
 {
     Py_ssize_t size = length_of(batch, N_REQS);
-    number_t tokens = size < 0 ? -1 : tokens_of(batch, size);
+    number_t tokens = size < 0 || !self->extends ? size : tokens_of(batch, size);
     if (tokens < 0)
         return -1;
     write_row(self, number, size, tokens);

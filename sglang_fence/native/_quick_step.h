@@ -133,6 +133,15 @@ static int add_one(PyObject *counter)
     return status;
 }
 
+/* Whether the runner that owns the step's last shared read is the one of before. */
+static int is_owner(repeating_t *self, PyObject *scheduler)
+{
+    PyObject *worker = PyObject_GetAttr(scheduler, name_of[N_WORKER]);
+    int same = worker == NULL ? -1 : attribute_is(worker, N_LAST_RUNNER, self->part[OWNER]);
+    Py_XDECREF(worker);
+    return same == 1;
+}
+
 /* Return what is published for the barrier to wait for, if it is as it was; NULL: it isn't. */
 static PyObject *event_of(repeating_t *self, PyObject *scheduler)
 {
@@ -141,10 +150,7 @@ static PyObject *event_of(repeating_t *self, PyObject *scheduler)
     Py_XDECREF(enabled);
     if (on != 1)
         return NULL;
-    PyObject *worker = PyObject_GetAttr(scheduler, name_of[N_WORKER]);
-    int same = worker == NULL ? -1 : attribute_is(worker, N_LAST_RUNNER, self->part[OWNER]);
-    Py_XDECREF(worker);
-    if (same != 1)
+    if (!self->sole && !is_owner(self, scheduler))
         return NULL;
     PyObject *event = PyObject_GetAttr(self->part[OWNER], name_of[N_MAILBOX]);
     if (event == NULL)

@@ -28,6 +28,7 @@ class Likeness:
         "batch_mode",
         "cell",
         "declared",
+        "extends",
         "graph",
         "graph_backend",
         "graph_mode",
@@ -36,6 +37,7 @@ class Likeness:
         "phase",
         "resolved",
         "route",
+        "sole",
     )
 
     def __init__(  # noqa: PLR0913 - one for each part
@@ -53,6 +55,8 @@ class Likeness:
         phase: Phase,
         cell: Counted,
         route: Counted,
+        extends: bool,
+        sole: bool,
     ) -> None:
         self.owner = owner
         """The model runner whose mailbox the barrier looks into."""
@@ -73,5 +77,9 @@ class Likeness:
         self.resolved = resolved
         """What SGLang resolved."""
         self.phase = phase
+        self.extends = extends
+        """Whether batches of the mode compute other than one token a request."""
+        self.sole = sole
+        """Whether no other runner can own the last shared read: without speculation there is one."""
         self.cell = cell
         self.route = route

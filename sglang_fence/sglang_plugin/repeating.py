@@ -214,7 +214,7 @@ class Repeating:
                 return False
             size = len(batch.reqs)
             if self.rows:
-                self._write(like, number, size, batch.extend_num_tokens or size)
+                self._write(like, number, size, (like.extends and batch.extend_num_tokens) or size)
             if self.progress is not None:
                 self.progress.in_hand = max(NO_STEP, number - 1 - waiting)
         except Exception:  # noqa: BLE001 - whoever looks at everything will say what is wrong
@@ -256,7 +256,7 @@ class Repeating:
                 or not self.has_resolved
                 or scheduler is not self.scheduler
                 or not scheduler._war_barrier_enabled  # noqa: SLF001 - SGLang's name; it has no other
-                or scheduler.model_worker.last_shared_read_runner is not like.owner
+                or not (like.sole or scheduler.model_worker.last_shared_read_runner is like.owner)
             ):
                 return False
             event = like.owner.shared_read_done_event

@@ -171,6 +171,8 @@ class Watch:
                 phase=served.phase,
                 cell=place[0],
                 route=place[1],
+                extends=record.tokens != record.batch_size,
+                sole=owner.spec_algorithm.is_none(),
             ),
             due,
             every,

@@ -16,7 +16,7 @@ from sglang_fence.observe.flight.snapshot import steps_of
 from sglang_fence.observe.observer import Observer
 from sglang_fence.sglang_plugin.repeating import Repeating
 from sglang_fence.sglang_plugin.repeating_compiled import compiled_class
-from tests.sglang_plugin.scheduling import Batch, Border, Runner, Scheduler, member
+from tests.sglang_plugin.scheduling import Algorithm, Batch, Border, Runner, Scheduler, member
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -40,13 +40,16 @@ class StoppedError(Exception):
 class World:
     """A scheduler that overlaps, and what may happen to it."""
 
-    def __init__(self, repeating: type[Repeating] | None, *, recorded: bool = True) -> None:
+    def __init__(self, repeating: type[Repeating] | None, *, recorded: bool = True, speculates: bool = False) -> None:
         self.border = Border()
         self.ring = FlightRing(8) if recorded else None
         self.scheduler = Scheduler(border=self.border, ring=self.ring, repeating=repeating)
         self.scheduler.watch.forward_stream = self.scheduler.forward_stream
         self.scheduler.result_queue, self.scheduler.last_batch = [object()], Batch(member("DECODE"))
         self.draft = Runner(is_draft_worker=True)
+        if speculates:  # else there is one runner, which owns every last shared read
+            self.scheduler.target.spec_algorithm = self.draft.spec_algorithm = Algorithm("EAGLE")
+        self._speculates = speculates
 
     def act(self, action: str) -> None:
         """Do what the action says."""
@@ -138,6 +141,8 @@ class World:
 
     def change_owner(self) -> None:
         scheduler = self.scheduler
+        if not self._speculates:
+            return
         scheduler.owner = self.draft if scheduler.owner is scheduler.target else scheduler.target
 
     def drain_queue(self) -> None:
@@ -207,12 +212,12 @@ RUNS = st.lists(st.tuples(st.integers(0, 3), st.sampled_from(ACTIONS)), max_size
 
 
 @pytest.mark.parametrize("repeating", KINDS)
-@given(runs=RUNS)
+@given(runs=RUNS, speculates=st.booleans())
 @settings(max_examples=600, deadline=None)
 def test_what_is_counted_is_what_the_general_hooks_alone_count(
-    repeating: type[Repeating], runs: list[tuple[int, str]]
+    repeating: type[Repeating], runs: list[tuple[int, str]], *, speculates: bool
 ) -> None:
-    quick, general = World(repeating), World(None)
+    quick, general = World(repeating, speculates=speculates), World(None, speculates=speculates)
     for world in (quick, general):
         for times, action in runs:
             for _ in range(times):
@@ -294,7 +299,7 @@ def test_after_an_error_every_step_is_looked_at(repeating: type[Repeating]) -> N
 @pytest.mark.parametrize("repeating", KINDS)
 @pytest.mark.parametrize("broken", ["result_queue", "model_worker"])
 def test_what_the_general_hooks_would_fail_at_is_left_to_them(repeating: type[Repeating], broken: str) -> None:
-    world = World(repeating)
+    world = World(repeating, speculates=True)
     for _ in range(3):
         world.fine()
     setattr(world.scheduler, broken, None)
