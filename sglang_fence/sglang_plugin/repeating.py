@@ -31,6 +31,9 @@ device times are taken as often as their share is."""
 METERED = COST_SAMPLE // 2
 """Of the steps by their number modulo :data:`COST_SAMPLE`."""
 
+_RESOLVE_TAKES = 3
+"""Arguments: the runner of graphs, its backend, and the mode."""
+
 
 class Repeating:
     """The step in progress, and whether it is like the ones before.
@@ -197,7 +200,7 @@ class Repeating:
 
         return hook
 
-    def _begins(self, scheduler: Any, batch: Any = None, *_: object) -> bool:  # noqa: ANN401 - SGLang's
+    def _begins(self, scheduler: Any = None, batch: Any = None, *_: object) -> bool:  # noqa: ANN401 - SGLang's
         """Begin a step, if it may be a repetition."""
         like, number = self._like, self.number + 1
         self._metered = metered = number % COST_SAMPLE == METERED
@@ -227,15 +230,16 @@ class Repeating:
             self._meter("run_batch", began)
         return True
 
-    def _resolves(self, result: object, runner: object = None, backend: object = None, mode: object = None) -> bool:
+    def _resolves(self, result: object, *args: object) -> bool:
         began = perf_counter_ns() if self._metered else 0
         like = self._like
         if (
             like is None
             or self.has_resolved
-            or runner is not like.graph
-            or backend is not like.graph_backend
-            or mode is not like.graph_mode
+            or len(args) != _RESOLVE_TAKES
+            or args[0] is not like.graph
+            or args[1] is not like.graph_backend
+            or args[2] is not like.graph_mode
             or result is not like.resolved
         ):
             return False
@@ -246,7 +250,7 @@ class Repeating:
             self._meter("decode_resolve", began)
         return True
 
-    def _ends(self, scheduler: Any = None, *_: object) -> bool:  # noqa: ANN401 - SGLang's
+    def _ends(self, scheduler: Any = None, *more: object) -> bool:  # noqa: ANN401 - SGLang's
         """Count the step, if its barrier comes out as the last ones did."""
         began = perf_counter_ns() if self._metered else 0
         like = self._like
@@ -254,6 +258,7 @@ class Repeating:
             if (
                 like is None
                 or not self.has_resolved
+                or more
                 or scheduler is not self.scheduler
                 or not scheduler._war_barrier_enabled  # noqa: SLF001 - SGLang's name; it has no other
                 or scheduler.model_worker.last_shared_read_runner is not like.owner
