@@ -31,9 +31,6 @@ device times are taken as often as their share is."""
 METERED = COST_SAMPLE // 2
 """Of the steps by their number modulo :data:`COST_SAMPLE`."""
 
-_RESOLVE_TAKES = 3
-"""Arguments: the runner of graphs, its backend, and the mode."""
-
 
 class Repeating:
     """The step in progress, and whether it is like the ones before.
@@ -236,7 +233,7 @@ class Repeating:
         if (
             like is None
             or self.has_resolved
-            or len(args) != _RESOLVE_TAKES
+            or len(args) != 3  # noqa: PLR2004 - the runner of graphs, its backend, and the mode
             or args[0] is not like.graph
             or args[1] is not like.graph_backend
             or args[2] is not like.graph_mode

@@ -52,8 +52,8 @@ class World:
         self.current: Any = MADE({}, 0)
         self.current.demote = lambda: None
         self.current.ask_forced(lambda: False)
-        self.like: Any = Like(**parts)
-        like = self.like
+        like: Any = Like(**parts)
+        self.like: Any = like
         self.arm()
         self.scheduler = SimpleNamespace(
             result_queue=[object()],
