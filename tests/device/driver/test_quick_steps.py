@@ -160,6 +160,24 @@ class Served:
         probe.resolved(PHASES[DECODE, IN])
         self._stopped.add(self.step - 1)
 
+    def idle_midway(self) -> None:
+        """Idle in the midst of a step."""
+        probe, verdict = self.probe, Verdict(FenceKind.FINE, None, (IN, self.step))
+        probe.step_started(self.step, DECODE, NATIVE, 3, 7)
+        self.step += 1
+        if probe.timing:
+            probe.forward_started(self.forward)
+        probe.resolved(PHASES[DECODE, IN])
+        self.reach_all()
+        probe.idle()
+        event = marker()
+        if probe.timing:
+            probe.reads_end(verdict, event, self.forward)
+        if probe.recording:
+            probe.at_barrier(verdict, event)
+        probe.after_wait(verdict)
+        self.reach_all()
+
     def idle(self) -> None:
         self.reach_all()
         self.probe.idle()
