@@ -25,6 +25,8 @@ static const char *const likeness_names[LIKENESSES] = {
     "owner", "batch_mode", "graph", "graph_backend", "graph_mode", "resolved", "cell", "route",
 };
 
+#include "_quick_raised.h"
+
 #include "_quick_rows.h"
 
 #include "_quick_times.h"
@@ -67,24 +69,19 @@ static PyObject *arm_by(repeating_t *self, PyObject *args, const char *const *pa
         PyErr_SetString(PyExc_ValueError, "arm(): no times are taken");
         return NULL;
     }
-    self->due = due;
-    self->times.every = every;
-    if (like == self->like)
-        Py_RETURN_NONE;
-    if (like == Py_None) {
-        forget_likeness(self);
-        Py_RETURN_NONE;
-    }
-    for (int place = 0; place < LIKENESSES; place++)
+    int another = like != self->like && like != Py_None;
+    for (int place = 0; another && place < LIKENESSES; place++)
         if ((part[place] = PyObject_GetAttrString(like, part_names[place])) == NULL) {
             while (place-- > 0)
                 Py_DECREF(part[place]);
             return NULL;
         }
-    forget_likeness(self);
-    for (int place = 0; place < LIKENESSES; place++)
-        self->part[place] = part[place];
-    self->like = Py_NewRef(like);
+    self->due = due;
+    self->times.every = self->times.on ? every : 0;
+    if (another)
+        become_like(self, like, part);
+    else if (like == Py_None)
+        forget_likeness(self);
     Py_RETURN_NONE;
 }
 
@@ -98,17 +95,15 @@ static int truth_of(PyObject *object, const char *name)
 
 static PyObject *repeating_arm(repeating_t *self, PyObject *args)
 {
-    PyObject *armed = arm_by(self, args, likeness_names);
-    if (armed == NULL || self->like == NULL)
-        return armed;
-    int extends = truth_of(self->like, "extends"), sole = truth_of(self->like, "sole");
-    if (extends < 0 || sole < 0) {
-        forget_likeness(self);
-        Py_DECREF(armed);
+    PyObject *like = PyTuple_Size(args) > 0 ? PyTuple_GetItem(args, 0) : Py_None;
+    int extends = 0, sole = 0;
+    if (like != Py_None && ((extends = truth_of(like, "extends")) < 0 || (sole = truth_of(like, "sole")) < 0))
         return NULL;
+    PyObject *armed = arm_by(self, args, likeness_names);
+    if (armed != NULL) {
+        self->extends = (char)extends;
+        self->sole = (char)sole;
     }
-    self->extends = (char)extends;
-    self->sole = (char)sole;
     return armed;
 }
 
@@ -159,6 +154,9 @@ static int repeating_traverse(repeating_t *self, visitproc visit, void *arg)
     Py_VISIT(self->progress);
     Py_VISIT(self->cost_ns);
     Py_VISIT(self->like);
+    Py_VISIT(self->kept_type);
+    Py_VISIT(self->kept_value);
+    Py_VISIT(self->kept_traceback);
     for (int place = 0; place < LIKENESSES; place++)
         Py_VISIT(self->part[place]);
     for (Py_ssize_t place = 0; place < self->row_count; place++)
@@ -180,6 +178,9 @@ static int repeating_clear(repeating_t *self)
     Py_CLEAR(self->unset_name);
     Py_CLEAR(self->progress);
     Py_CLEAR(self->cost_ns);
+    Py_CLEAR(self->kept_type);
+    Py_CLEAR(self->kept_value);
+    Py_CLEAR(self->kept_traceback);
     forget_likeness(self);
     free_rows(self);
     free_times(self);
@@ -247,6 +248,8 @@ static PyType_Spec repeating_spec = {
 };
 
 #include "_quick_stepping.h"
+
+#include "_quick_stepping_type.h"
 
 static int quick_exec(PyObject *module)
 {

@@ -22,6 +22,7 @@ enum progress { LAUNCHED, RESOLVED, FENCED };
 /* A step as the flight recorder keeps it. */
 typedef struct {
     number_t step, batch_size, tokens, started_ns, entered_ns, barrier_ns;
+    number_t bound; /* the publication that its fence waits for */
     void *event;    /* only told apart, never followed */
     PyObject *like; /* owned */
     enum progress progress;
@@ -58,8 +59,9 @@ typedef struct {
     number_t number, due, clock_ns, cost_sample;
     char open, repeats, resolved, timed, metered, launching;
     char extends, sole; /* of like: see Likeness */
-    PyObject *scheduler, *batch, *demote, *forced, *unset_in, *unset_name, *progress, *cost_ns, *like;
-    PyObject *part[LIKENESSES]; /* of like; owned */
+    PyObject *scheduler, *batch, *demote, *forced, *unset_in, *unset_name, *progress, *cost_ns;
+    PyObject *like, *part[LIKENESSES];                 /* owned; there together, or NULL together */
+    PyObject *kept_type, *kept_value, *kept_traceback; /* an exception that is to be raised yet; owned */
     row_t *rows;
     Py_ssize_t row_count;
     row_t *row;
@@ -72,6 +74,10 @@ enum name {
     N_IN_HAND, N_CUDA_EVENT, N_TIMING, N_RECORD, N_PENDING, N_RAW, N_KIND, N_PUBLISHED, N_LAST_FENCED, NAMES
 };
 extern PyObject *name_of[NAMES];
+
+/* All that Python code can reach may change whenever Python code runs: attributes that are properties, calls, and the
+ * end of objects, which any Py_DECREF may bring about. Whoever goes on with an object behind that has a reference of its
+ * own, whoever goes on with a number or a pointer looks anew, and what is given up is let go of last. */
 
 /* Put a new reference in the place of one. */
 static inline void put(PyObject **place, PyObject *owned)

@@ -5,8 +5,8 @@ from typing import Any, TypeAlias
 
 from sglang_fence.observe.flight.progress import Progress
 
-Row: TypeAlias = tuple[int, int, int, int, int, int, int | None, Any, int]
-# Step, batch size, tokens, started_ns, entered_ns, barrier_ns, event, what it is like, how far it came.
+Row: TypeAlias = tuple[int, int, int, int, int, int, int, int | None, Any, int]
+# Step, batch size, tokens, started_ns, entered_ns, barrier_ns, publication, event, what it is like, how far it came.
 
 SOURCE: str  # the digest of the source that this was compiled from
 

@@ -35,13 +35,19 @@ static PyObject *call_general_with(PyObject *general, PyObject *result, PyObject
     return found;
 }
 
+/* Let the general hook do it all; unless an exception waits to be raised, as of a signal: then nothing is called. */
+static PyObject *call_general(hook_t *self, PyObject *args, PyObject *kwargs)
+{
+    return self->repeating->kept_type != NULL ? NULL : PyObject_Call(self->general, args, kwargs);
+}
+
 static PyObject *hook_launch(hook_t *self, PyObject *args, PyObject *kwargs, int plain)
 {
     repeating_t *step = self->repeating;
     if (step->launching) /* a launch within a launch is the same step */
         return call_original(args, kwargs);
     if (!plain || !step_begins(step, args))
-        return PyObject_Call(self->general, args, kwargs);
+        return call_general(self, args, kwargs);
     step->launching = 1;
     PyObject *result = call_original(args, NULL);
     step->launching = 0;
@@ -57,7 +63,7 @@ static PyObject *hook_resolve(hook_t *self, PyObject *args, PyObject *kwargs, in
     if (result == NULL || (plain && step_resolves(step, result, args)))
         return result;
     step_demote(step);
-    PyObject *found = call_general_with(self->general, result, args, kwargs);
+    PyObject *found = step->kept_type != NULL ? NULL : call_general_with(self->general, result, args, kwargs);
     Py_DECREF(result);
     return found;
 }
@@ -74,19 +80,11 @@ static PyObject *hook_barrier(hook_t *self, PyObject *args, PyObject *kwargs, in
         }
         step_demote(step);
     }
-    return PyObject_Call(self->general, args, kwargs);
+    return call_general(self, args, kwargs);
 }
 
-static PyObject *hook_call(hook_t *self, PyObject *args, PyObject *kwargs)
+static PyObject *hook_as(hook_t *self, PyObject *args, PyObject *kwargs)
 {
-    if (self->kind == GIVEN) {
-        Py_INCREF(self->general);
-        return self->general;
-    }
-    if (PyTuple_Size(args) < 1) {
-        PyErr_SetString(PyExc_TypeError, "a hook is called with the original, then its arguments");
-        return NULL;
-    }
     int plain = kwargs == NULL || PyDict_Size(kwargs) == 0;
     switch (self->kind) {
     case LAUNCH:
@@ -98,6 +96,20 @@ static PyObject *hook_call(hook_t *self, PyObject *args, PyObject *kwargs)
     default: /* INPUTS: of a repeated step no device moment is taken */
         return self->repeating->repeats ? call_original(args, kwargs) : PyObject_Call(self->general, args, kwargs);
     }
+}
+
+static PyObject *hook_call(hook_t *self, PyObject *args, PyObject *kwargs)
+{
+    if (self->kind == GIVEN)
+        return Py_XNewRef(self->general);
+    if (PyTuple_Size(args) < 1) {
+        PyErr_SetString(PyExc_TypeError, "a hook is called with the original, then its arguments");
+        return NULL;
+    }
+    repeating_t *step = self->repeating;
+    if (step == NULL || self->general == NULL) /* the collector took it apart: nobody looks on any more */
+        return call_original(args, kwargs);
+    return deliver(step, hook_as(self, args, kwargs));
 }
 
 static int hook_traverse(hook_t *self, visitproc visit, void *arg)

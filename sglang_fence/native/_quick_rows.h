@@ -23,39 +23,47 @@ static number_t tokens_of(PyObject *batch, Py_ssize_t size)
     return tokens ? tokens : size;
 }
 
-static void write_row(repeating_t *self, number_t number, number_t size, number_t tokens)
+static void write_row(repeating_t *self, PyObject *like, number_t number, number_t size, number_t tokens)
 {
+    if (!self->row_count)
+        return;
     row_t *row = self->row = &self->rows[number % self->row_count];
-    if (row->like != self->like) {
-        Py_XDECREF(row->like);
-        row->like = Py_NewRef(self->like);
-    }
+    PyObject *before = row->like;
+    row->like = Py_NewRef(like);
     row->started_ns = now_ns();
-    row->step = number;
+    row->step = row->bound = number;
     row->batch_size = size;
     row->tokens = tokens;
     row->progress = LAUNCHED;
     row->entered_ns = row->barrier_ns = NOT_YET;
     row->event = NULL;
+    Py_XDECREF(before); /* last: that may run anything, and free the rows */
 }
 
-static int write_row_of(repeating_t *self, number_t number, PyObject *batch)
+static int write_row_of(repeating_t *self, PyObject *like, number_t number, PyObject *batch)
 {
     Py_ssize_t size = length_of(batch, N_REQS);
     number_t tokens = size < 0 || !self->extends ? size : tokens_of(batch, size);
     if (tokens < 0)
         return -1;
-    write_row(self, number, size, tokens);
+    write_row(self, like, number, size, tokens);
     return 0;
+}
+
+/* Keep others, which are given away. */
+static void replace_rows(repeating_t *self, row_t *rows, Py_ssize_t count)
+{
+    row_t *before = self->rows;
+    Py_ssize_t count_before = self->row_count;
+    self->rows = rows, self->row_count = count, self->row = NULL;
+    for (Py_ssize_t place = 0; place < count_before; place++)
+        Py_XDECREF(before[place].like);
+    PyMem_Free(before);
 }
 
 static void free_rows(repeating_t *self)
 {
-    for (Py_ssize_t place = 0; place < self->row_count; place++)
-        Py_CLEAR(self->rows[place].like);
-    PyMem_Free(self->rows);
-    self->rows = self->row = NULL;
-    self->row_count = 0;
+    replace_rows(self, NULL, 0);
 }
 
 static PyObject *repeating_keep(repeating_t *self, PyObject *steps)
@@ -66,22 +74,24 @@ static PyObject *repeating_keep(repeating_t *self, PyObject *steps)
             PyErr_SetString(PyExc_ValueError, "keep() takes how many steps to keep, 0 or more");
         return NULL;
     }
-    free_rows(self);
-    if (count && (self->rows = PyMem_Calloc(count, sizeof *self->rows)) == NULL)
+    row_t *rows = count ? PyMem_Calloc(count, sizeof *rows) : NULL;
+    if (count && rows == NULL)
         return PyErr_NoMemory();
     for (Py_ssize_t place = 0; place < count; place++)
-        self->rows[place].step = NO_STEP;
-    self->row_count = count;
+        rows[place].step = NO_STEP;
+    replace_rows(self, rows, count);
     Py_RETURN_NONE;
 }
 
-/* step, batch_size, tokens, started_ns, entered_ns, barrier_ns, event, like, progress */
-static PyObject *row_tuple(const row_t *row)
+/* step, batch_size, tokens, started_ns, entered_ns, barrier_ns, bound, event, like, progress */
+static PyObject *row_tuple(const row_t *at)
 {
+    row_t one = *at, *row = &one; /* making a tuple may collect garbage, which may run anything */
     PyObject *event = row->event == NULL ? Py_NewRef(Py_None) : PyLong_FromVoidPtr(row->event);
-    return event == NULL ? NULL
-                         : Py_BuildValue("(LLLLLLNOi)", row->step, row->batch_size, row->tokens, row->started_ns,
-                                         row->entered_ns, row->barrier_ns, event, row->like, (int)row->progress);
+    if (event == NULL)
+        return NULL;
+    return Py_BuildValue("(LLLLLLLNNi)", row->step, row->batch_size, row->tokens, row->started_ns, row->entered_ns,
+                         row->barrier_ns, row->bound, event, Py_NewRef(row->like), (int)row->progress);
 }
 
 static PyObject *repeating_kept(repeating_t *self, PyObject *ignored)

@@ -1,31 +1,43 @@
 /* One step, from its launch to its barrier. Included by _quick.c once.
  *
  * What fails here fails silently: the likeness is forgotten, and the general hooks, which look at the same things, say
- * what is wrong. Nothing here may leave an exception set.
+ * what is wrong. Nothing here may leave an exception set; see _quick_raised.h.
  */
 
 static void meter(repeating_t *self, const char *hook, number_t began)
 {
     number_t spent = now_ns() - began - self->clock_ns;
-    PyObject *key = PyUnicode_FromString(hook);
-    PyObject *before = key == NULL ? NULL : PyObject_GetItem(self->cost_ns, key);
+    PyObject *key = PyUnicode_FromString(hook), *cost_ns = Py_XNewRef(self->cost_ns);
+    PyObject *before = key == NULL || cost_ns == NULL ? NULL : PyObject_GetItem(cost_ns, key);
     if (before == NULL)
-        PyErr_Clear();
+        forgive(self);
     PyObject *more = PyLong_FromLongLong((spent > 0 ? spent : 0) * self->cost_sample);
     PyObject *sum = before == NULL || more == NULL ? Py_XNewRef(more) : PyNumber_Add(before, more);
-    if (key == NULL || sum == NULL || PyObject_SetItem(self->cost_ns, key, sum) < 0)
-        PyErr_Clear();
+    if (key == NULL || sum == NULL || cost_ns == NULL || PyObject_SetItem(cost_ns, key, sum) < 0)
+        forgive(self);
     Py_XDECREF(key);
+    Py_XDECREF(cost_ns);
     Py_XDECREF(before);
     Py_XDECREF(more);
     Py_XDECREF(sum);
 }
 
+/* Compare with this from now on, whose parts are given away; NULL: with nothing. */
+static void become_like(repeating_t *self, PyObject *like, PyObject *const *part)
+{
+    PyObject *before[LIKENESSES + 1];
+    memcpy(before, self->part, sizeof self->part);
+    before[LIKENESSES] = self->like;
+    self->like = Py_XNewRef(like);
+    for (int place = 0; place < LIKENESSES; place++)
+        self->part[place] = like == NULL ? NULL : part[place];
+    for (int place = 0; place <= LIKENESSES; place++)
+        Py_XDECREF(before[place]);
+}
+
 void forget_likeness(repeating_t *self)
 {
-    Py_CLEAR(self->like);
-    for (int place = 0; place < LIKENESSES; place++)
-        Py_CLEAR(self->part[place]);
+    become_like(self, NULL, NULL);
 }
 
 /* Whether an attribute is this very object; -1: it can't be had. */
@@ -44,49 +56,64 @@ static int note_results_in_hand(repeating_t *self, number_t newest)
     PyObject *number = PyLong_FromLongLong(newest < NO_STEP ? NO_STEP : newest);
     if (number == NULL)
         return -1;
-    int status = PyObject_SetAttr(self->progress, name_of[N_IN_HAND], number);
+    PyObject *progress = Py_NewRef(self->progress);
+    int status = PyObject_SetAttr(progress, name_of[N_IN_HAND], number);
+    Py_DECREF(progress);
     Py_DECREF(number);
     return status;
 }
 
 /* As step_begins; -1: something can't be had. */
-static int tries_to_begin(repeating_t *self, PyObject *scheduler, PyObject *batch, number_t number)
+static int looks_alike(repeating_t *self, PyObject *like, PyObject *owner, PyObject *mode, PyObject *const *args,
+                       number_t number)
 {
+    PyObject *scheduler = args[0], *batch = args[1];
     Py_ssize_t waiting = length_of(scheduler, N_RESULT_QUEUE);
     if (waiting <= 0) /* the launch isn't overlapped with another */
         return (int)waiting;
-    int same = attribute_is(batch, N_FORWARD_MODE, self->part[BATCH_MODE]);
+    int same = attribute_is(batch, N_FORWARD_MODE, mode);
     if (same == 1)
-        same = attribute_is(self->part[OWNER], N_MAILBOX, Py_None);
+        same = attribute_is(owner, N_MAILBOX, Py_None);
     if (same == 1 && self->row_count)
-        same = write_row_of(self, number, batch) < 0 ? -1 : 1;
-    if (same == 1 && self->progress != Py_None)
+        same = write_row_of(self, like, number, batch) < 0 ? -1 : 1;
+    if (same == 1 && self->progress != NULL && self->progress != Py_None)
         same = note_results_in_hand(self, number - 1 - waiting) < 0 ? -1 : 1;
+    return same == 1 && self->like != like ? 0 : same; /* while that was looked at, it became another */
+}
+
+static int tries_to_begin(repeating_t *self, PyObject *scheduler, PyObject *batch, number_t number)
+{
+    PyObject *like = Py_NewRef(self->like), *owner = Py_NewRef(self->part[OWNER]);
+    PyObject *mode = Py_NewRef(self->part[BATCH_MODE]), *args[] = {scheduler, batch};
+    int same = looks_alike(self, like, owner, mode, args, number);
+    if (same < 0) {
+        forgive(self);
+        forget_likeness(self);
+    }
+    Py_DECREF(like);
+    Py_DECREF(owner);
+    Py_DECREF(mode);
     return same;
 }
 
 int step_begins(repeating_t *self, PyObject *args)
 {
-    number_t number = self->number + 1;
-    if (self->like == NULL || self->open || number >= self->due || PyTuple_Size(args) < 3)
+    if (self->like == NULL || self->open || self->number < NO_STEP || self->number >= self->due - 1 ||
+        PyTuple_Size(args) < 3)
         return 0;
+    number_t number = self->number + 1;
     PyObject *scheduler = PyTuple_GetItem(args, 1), *batch = PyTuple_GetItem(args, 2);
     if (batch == Py_None)
         return 0;
     self->metered = number % COST_SAMPLE == METERED;
     number_t began = self->metered ? now_ns() : 0;
-    int same = tries_to_begin(self, scheduler, batch, number);
-    if (same < 0) {
-        PyErr_Clear();
-        forget_likeness(self);
-    }
-    if (same != 1)
+    if (tries_to_begin(self, scheduler, batch, number) != 1)
         return 0;
     self->number = number;
-    put(&self->scheduler, Py_NewRef(scheduler));
-    put(&self->batch, Py_NewRef(batch));
     self->open = self->repeats = 1;
     self->resolved = 0;
+    put(&self->scheduler, Py_NewRef(scheduler));
+    put(&self->batch, Py_NewRef(batch));
     if (began)
         meter(self, "run_batch", began);
     return 1;
@@ -110,11 +137,23 @@ int step_resolves(repeating_t *self, PyObject *result, PyObject *args)
 /* Whether every fence is to be coarse. Where a variable isn't set, its switch needn't be asked. */
 static int is_forced(repeating_t *self)
 {
-    if (self->unset_in != Py_None) {
-        if (PyDict_GetItemWithError(self->unset_in, self->unset_name) == NULL)
-            return PyErr_Occurred() ? -1 : 0;
+    PyObject *forced_by = self->forced, *unset_in = self->unset_in, *unset_name = self->unset_name;
+    if (forced_by == NULL || unset_in == NULL || unset_name == NULL)
+        return -1;
+    Py_INCREF(forced_by);
+    if (unset_in != Py_None) {
+        Py_INCREF(unset_in);
+        Py_INCREF(unset_name);
+        int set = PyDict_Contains(unset_in, unset_name);
+        Py_DECREF(unset_in);
+        Py_DECREF(unset_name);
+        if (set != 1) {
+            Py_DECREF(forced_by);
+            return set;
+        }
     }
-    PyObject *found = PyObject_CallNoArgs(self->forced);
+    PyObject *found = PyObject_CallNoArgs(forced_by);
+    Py_DECREF(forced_by);
     if (found == NULL)
         return -1;
     int forced = PyObject_IsTrue(found);
@@ -122,37 +161,53 @@ static int is_forced(repeating_t *self)
     return forced;
 }
 
-static int add_one(PyObject *counter)
+static int add_steps(PyObject *counter, int more)
 {
     PyObject *before = PyObject_GetAttr(counter, name_of[N_STEPS]);
     number_t steps = before == NULL ? -1 : PyLong_AsLongLong(before);
     Py_XDECREF(before);
-    PyObject *after = steps < 0 ? NULL : PyLong_FromLongLong(steps + 1);
+    PyObject *after = steps < 0 ? NULL : PyLong_FromLongLong(steps + more);
     int status = after == NULL ? -1 : PyObject_SetAttr(counter, name_of[N_STEPS], after);
     Py_XDECREF(after);
     return status;
 }
 
 /* Whether the runner that owns the step's last shared read is the one of before. */
-static int is_owner(repeating_t *self, PyObject *scheduler)
+static int is_owner(PyObject *scheduler, PyObject *owner)
 {
     PyObject *worker = PyObject_GetAttr(scheduler, name_of[N_WORKER]);
-    int same = worker == NULL ? -1 : attribute_is(worker, N_LAST_RUNNER, self->part[OWNER]);
+    int same = worker == NULL ? -1 : attribute_is(worker, N_LAST_RUNNER, owner);
     Py_XDECREF(worker);
     return same == 1;
 }
 
+/* Count the step in both places; where that can't be done (-1) in none, and no exception is set. */
+static int count_step(repeating_t *self)
+{
+    PyObject *cell = Py_XNewRef(self->part[CELL]), *route = Py_XNewRef(self->part[ROUTE]);
+    int status = cell == NULL || route == NULL ? -1 : add_steps(cell, 1);
+    if (status == 0 && (status = add_steps(route, 1)) < 0) {
+        forgive(self);
+        add_steps(cell, -1);
+    }
+    if (status < 0)
+        forgive(self);
+    Py_XDECREF(cell);
+    Py_XDECREF(route);
+    return status;
+}
+
 /* Return what is published for the barrier to wait for, if it is as it was; NULL: it isn't. */
-static PyObject *event_of(repeating_t *self, PyObject *scheduler)
+static PyObject *event_of(repeating_t *self, PyObject *scheduler, PyObject *owner)
 {
     PyObject *enabled = PyObject_GetAttr(scheduler, name_of[N_ENABLED]);
     int on = enabled == NULL ? -1 : PyObject_IsTrue(enabled);
     Py_XDECREF(enabled);
     if (on != 1)
         return NULL;
-    if (!self->sole && !is_owner(self, scheduler))
+    if (!self->sole && !is_owner(scheduler, owner))
         return NULL;
-    PyObject *event = PyObject_GetAttr(self->part[OWNER], name_of[N_MAILBOX]);
+    PyObject *event = PyObject_GetAttr(owner, name_of[N_MAILBOX]);
     if (event == NULL)
         return NULL;
     if (event != Py_None && is_forced(self) == 0)
@@ -167,24 +222,28 @@ int step_ends(repeating_t *self, PyObject *args)
     if (self->like == NULL || !self->resolved || PyTuple_Size(args) != 2 ||
         PyTuple_GetItem(args, 1) != self->scheduler)
         return 0;
-    PyObject *event = event_of(self, self->scheduler);
-    if (event == NULL || add_one(self->part[CELL]) < 0 || add_one(self->part[ROUTE]) < 0) {
-        PyErr_Clear();
+    PyObject *like = Py_NewRef(self->like), *owner = Py_NewRef(self->part[OWNER]);
+    PyObject *event = event_of(self, PyTuple_GetItem(args, 1), owner);
+    Py_DECREF(owner);
+    if (event == NULL || self->like != like || count_step(self) < 0) {
+        forgive(self);
+        Py_DECREF(like);
         Py_XDECREF(event);
         return 0;
     }
     self->open = self->repeats = 0;
     self->timed = self->times.every && self->number % self->times.every == 0;
     if (self->timed)
-        record_times(self, event, 1);
-    Py_CLEAR(self->scheduler);
-    Py_CLEAR(self->batch);
+        record_times(self, like, event, 1);
+    Py_DECREF(like);
     if (self->row != NULL) {
         self->row->progress = FENCED;
         self->row->event = event;
         self->row->entered_ns = now_ns();
     }
     Py_DECREF(event);
+    Py_CLEAR(self->scheduler);
+    Py_CLEAR(self->batch);
     if (began)
         meter(self, "apply_war_barrier", began);
     return 1;
@@ -204,9 +263,11 @@ void step_over(repeating_t *self)
 
 void step_demote(repeating_t *self)
 {
-    PyObject *result = PyObject_CallNoArgs(self->demote);
+    PyObject *demote = Py_XNewRef(self->demote);
+    PyObject *result = demote == NULL ? NULL : PyObject_CallNoArgs(demote);
     if (result == NULL)
-        PyErr_Clear();
+        forgive(self);
     Py_XDECREF(result);
+    Py_XDECREF(demote);
     self->repeats = 0;
 }

@@ -19,25 +19,35 @@ typedef struct {
     repeating_t base;
     PyObject *probe, *blank, *tracer, *lent, *general[GENERALS]; /* owned */
     PyObject *forward, *batch_size, *tokens;                     /* of the open step; owned */
+    number_t bound; /* what the open step's fence waits for, once that was looked at */
     char checked, lent_now, told_timing, told_blank;
 } stepping_t;
 
 static PyObject *call_general_of(stepping_t *self, enum general which, PyObject *const *args, Py_ssize_t count)
 {
+    PyObject *general = self->general[which];
+    if (self->base.kept_type != NULL) /* that is raised in its place */
+        return NULL;
+    if (general == NULL) {
+        PyErr_SetString(PyExc_RuntimeError, "Stepping has no general method to hand this on to");
+        return NULL;
+    }
     PyObject *packed = PyTuple_New(count);
     if (packed == NULL)
         return NULL;
+    Py_INCREF(general);
     for (Py_ssize_t place = 0; place < count; place++)
         PyTuple_SetItem(packed, place, Py_NewRef(args[place]));
-    PyObject *result = PyObject_Call(self->general[which], packed, NULL);
+    PyObject *result = PyObject_Call(general, packed, NULL);
     Py_DECREF(packed);
+    Py_DECREF(general);
     return result;
 }
 
 /* The step isn't a repetition after all: let the general way begin it, and go on with this call. */
 static PyObject *go_general(stepping_t *self, enum general which, PyObject *const *args, Py_ssize_t count)
 {
-    PyErr_Clear();
+    forgive(&self->base);
     if (self->base.repeats)
         step_demote(&self->base);
     return call_general_of(self, which, args, count);
@@ -45,7 +55,14 @@ static PyObject *go_general(stepping_t *self, enum general which, PyObject *cons
 
 static int tell(PyObject *object, enum name name, PyObject *value)
 {
-    return PyObject_SetAttr(object, name_of[name], value);
+    return object == NULL || value == NULL ? -1 : PyObject_SetAttr(object, name_of[name], value);
+}
+
+/* What the probe was told last isn't known: it went the general way. */
+static void told_nothing(stepping_t *self)
+{
+    self->told_timing = -1;
+    self->told_blank = 0;
 }
 
 /* Tell the runtime what this step asks of it, where that isn't what it was told last. */
@@ -63,7 +80,8 @@ static int tell_step(stepping_t *self, char timed)
 static int stepping_begins(stepping_t *self, PyObject *const *args)
 {
     repeating_t *step = &self->base;
-    if (step->like == NULL || args[1] != step->part[P_MODE] || args[2] != step->part[P_BACKEND])
+    if (step->like == NULL || args[1] != step->part[P_MODE] || args[2] != step->part[P_BACKEND] ||
+        !PyLong_Check(args[0]) || !PyLong_Check(args[3]) || !PyLong_Check(args[4]) || step->cost_sample < 1)
         return 0;
     number_t number = PyLong_AsLongLong(args[0]);
     if (number < 0 || number >= step->due)
@@ -75,10 +93,13 @@ static int stepping_begins(stepping_t *self, PyObject *const *args)
         number_t size = PyLong_AsLongLong(args[3]), tokens = PyLong_AsLongLong(args[4]);
         if (size < 0 || tokens < 0)
             return 0;
-        write_row(step, number, size, tokens);
+        write_row(step, step->like, number, size, tokens);
     }
-    if (tell_step(self, timed) < 0)
+    if (tell_step(self, timed) < 0) {
+        if (step->row != NULL)
+            step->row->step = NO_STEP;
         return 0;
+    }
     step->number = number;
     step->timed = timed;
     step->open = step->repeats = 1;
@@ -94,13 +115,14 @@ static int stepping_begins(stepping_t *self, PyObject *const *args)
 static PyObject *stepping_step_started(stepping_t *self, PyObject *const *args, Py_ssize_t count)
 {
     repeating_t *step = &self->base;
+    if (step->open) /* it met no barrier, or went the general way from its midst on */
+        told_nothing(self);
     step->open = step->repeats = 0; /* one that met no barrier wasn't told, and isn't */
     if (count == 5 && stepping_begins(self, args))
         Py_RETURN_NONE;
-    PyErr_Clear();
+    forgive(step);
     step->open = step->repeats = 0;
-    self->told_timing = -1;
-    self->told_blank = 0;
+    told_nothing(self);
     return call_general_of(self, STEP_STARTED, args, count);
 }
 
@@ -129,11 +151,13 @@ static PyObject *stepping_end_event(stepping_t *self, PyObject *const *args, Py_
     times_t *times = &step->times;
     if (!step->repeats)
         return go_general(self, END_EVENT, args, count);
-    if (!step->timed || !times->count)
+    if (!step->timed || !times->on || self->lent == NULL)
         Py_RETURN_NONE;
-    PyObject *event = PyTuple_GetItem(self->lent, (times->first + times->pending) % times->count);
-    if (event == NULL)
-        return NULL;
+    make_room(times); /* the runtime records it: none may be lent that a step still waits to be read from */
+    Py_ssize_t place = (times->first + times->pending) % times->count;
+    if (place >= PyTuple_Size(self->lent))
+        Py_RETURN_NONE;
+    PyObject *event = PyTuple_GetItem(self->lent, place);
     self->lent_now = event != Py_None;
     return Py_NewRef(event);
 }
@@ -147,6 +171,10 @@ static int is_as_before(stepping_t *self, PyObject *verdict)
     PyObject *published = PyObject_GetAttr(verdict, name_of[N_PUBLISHED]);
     int same = published != NULL && PyTuple_Check(published) && PyTuple_Size(published) == 2 &&
                PyTuple_GetItem(published, 0) == step->part[P_ENDS];
+    PyObject *bound = same ? PyTuple_GetItem(published, 1) : NULL;
+    self->bound = bound != NULL && PyLong_Check(bound) ? PyLong_AsLongLong(bound) : step->number;
+    if (same)
+        forgive(step); /* of a number that is too large */
     Py_XDECREF(published);
     return same;
 }
@@ -163,7 +191,10 @@ static PyObject *stepping_reads_end(stepping_t *self, PyObject *const *args, Py_
         PyObject *raw = PyObject_GetAttr(args[1], name_of[N_RAW]);
         if (raw == NULL)
             return go_general(self, READS_END, args, count);
-        record_times(step, raw, !self->lent_now);
+        PyObject *like = Py_XNewRef(step->like);
+        if (like != NULL)
+            record_times(step, like, raw, !self->lent_now);
+        Py_XDECREF(like);
         Py_DECREF(raw);
     }
     if (began)
@@ -186,6 +217,7 @@ static PyObject *stepping_at_barrier(stepping_t *self, PyObject *const *args, Py
     self->checked = 1;
     if (step->row != NULL) {
         step->row->progress = FENCED;
+        step->row->bound = self->bound;
         step->row->event = args[1] == Py_None ? NULL : args[1];
         step->row->entered_ns = now_ns();
     }
@@ -196,7 +228,7 @@ static PyObject *stepping_at_barrier(stepping_t *self, PyObject *const *args, Py
 static int stepping_count(stepping_t *self)
 {
     repeating_t *step = &self->base;
-    if (step->like == NULL || add_one(step->part[CELL]) < 0 || add_one(step->part[ROUTE]) < 0)
+    if (count_step(step) < 0)
         return -1;
     step->open = step->repeats = 0;
     if (step->row != NULL)
@@ -204,11 +236,11 @@ static int stepping_count(stepping_t *self)
     if (self->tracer != Py_None) {
         PyObject *number = PyLong_FromLongLong(step->number);
         if (number == NULL || tell(self->tracer, N_LAST_FENCED, number) < 0)
-            PyErr_Clear();
+            forgive(step);
         Py_XDECREF(number);
     }
     if (step->timed && step->times.pending > BATCH && tell(self->probe, N_PENDING, Py_True) < 0)
-        PyErr_Clear();
+        forgive(step);
     return 0;
 }
 
@@ -223,122 +255,4 @@ static PyObject *stepping_after_wait(stepping_t *self, PyObject *const *args, Py
     if (began)
         meter(step, "after_wait", began);
     Py_RETURN_NONE;
-}
-
-/* Stepping(probe, generals, blank, tracer, lent, cost_ns, clock_ns, cost_sample) */
-static int stepping_init(stepping_t *self, PyObject *args, PyObject *kwargs)
-{
-    PyObject *probe, *generals, *blank, *tracer, *lent, *cost_ns;
-    number_t clock_ns, cost_sample;
-    if (kwargs != NULL && PyDict_Size(kwargs)) {
-        PyErr_SetString(PyExc_TypeError, "Stepping takes no keyword arguments");
-        return -1;
-    }
-    if (!PyArg_ParseTuple(args, "OO!OOO!OLL", &probe, &PyTuple_Type, &generals, &blank, &tracer, &PyTuple_Type, &lent,
-                          &cost_ns, &clock_ns, &cost_sample))
-        return -1;
-    if (PyTuple_Size(generals) != GENERALS || cost_sample < 1) {
-        PyErr_Format(PyExc_ValueError, "Stepping takes %d general methods, and a sample of 1 step or more", GENERALS);
-        return -1;
-    }
-    PyObject *based = Py_BuildValue("(OL)", cost_ns, clock_ns);
-    int status = based == NULL ? -1 : repeating_init(&self->base, based, NULL);
-    Py_XDECREF(based);
-    if (status < 0)
-        return -1;
-    self->base.cost_sample = cost_sample;
-    put(&self->probe, Py_NewRef(probe));
-    put(&self->blank, Py_NewRef(blank));
-    put(&self->tracer, Py_NewRef(tracer));
-    put(&self->lent, Py_NewRef(lent));
-    for (int place = 0; place < GENERALS; place++)
-        put(&self->general[place], Py_NewRef(PyTuple_GetItem(generals, place)));
-    self->told_timing = -1;
-    return 0;
-}
-
-static PyObject *stepping_arm(stepping_t *self, PyObject *args)
-{
-    self->told_timing = -1; /* a general step was here */
-    self->told_blank = 0;
-    return arm_by(&self->base, args, alike_names);
-}
-
-static int stepping_traverse(stepping_t *self, visitproc visit, void *arg)
-{
-    Py_VISIT(self->probe);
-    Py_VISIT(self->blank);
-    Py_VISIT(self->tracer);
-    Py_VISIT(self->lent);
-    for (int place = 0; place < GENERALS; place++)
-        Py_VISIT(self->general[place]);
-    Py_VISIT(self->forward);
-    Py_VISIT(self->batch_size);
-    Py_VISIT(self->tokens);
-    return repeating_traverse(&self->base, visit, arg);
-}
-
-static int stepping_clear(stepping_t *self)
-{
-    Py_CLEAR(self->probe);
-    Py_CLEAR(self->blank);
-    Py_CLEAR(self->tracer);
-    Py_CLEAR(self->lent);
-    for (int place = 0; place < GENERALS; place++)
-        Py_CLEAR(self->general[place]);
-    Py_CLEAR(self->forward);
-    Py_CLEAR(self->batch_size);
-    Py_CLEAR(self->tokens);
-    return repeating_clear(&self->base);
-}
-
-static void stepping_dealloc(stepping_t *self)
-{
-    PyObject_GC_UnTrack(self);
-    stepping_clear(self);
-    free_object((PyObject *)self);
-}
-
-#define METHOD(name) {#name, (PyCFunction)(void (*)(void))stepping_##name, METH_FASTCALL, NULL}
-
-static PyMethodDef stepping_methods[] = {
-    METHOD(step_started), METHOD(forward_started), METHOD(resolved),   METHOD(end_event), METHOD(reads_end),
-    METHOD(before_wait),  METHOD(at_barrier),      METHOD(after_wait), {"arm", (PyCFunction)stepping_arm, METH_VARARGS, NULL},
-    {NULL, NULL, 0, NULL},
-};
-
-static PyMemberDef stepping_members[] = {
-    {"forward", T_OBJECT, offsetof(stepping_t, forward), READONLY, NULL},
-    {"batch_size", T_OBJECT, offsetof(stepping_t, batch_size), READONLY, NULL},
-    {"tokens", T_OBJECT, offsetof(stepping_t, tokens), READONLY, NULL},
-    {NULL, 0, 0, 0, NULL},
-};
-
-static PyType_Slot stepping_slots[] = {
-    {Py_tp_doc, "Steps of the runtime that are like the ones before."},
-    {Py_tp_init, stepping_init},
-    {Py_tp_methods, stepping_methods},
-    {Py_tp_members, stepping_members},
-    {Py_tp_traverse, stepping_traverse},
-    {Py_tp_clear, stepping_clear},
-    {Py_tp_dealloc, stepping_dealloc},
-    {0, NULL},
-};
-
-static PyType_Spec stepping_spec = {
-    "sglang_fence.native._quick.Stepping",
-    sizeof(stepping_t),
-    0,
-    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_BASETYPE,
-    stepping_slots,
-};
-
-static int add_stepping_type(PyObject *module, PyObject *base)
-{
-    PyObject *bases = PyTuple_Pack(1, base);
-    PyObject *type = bases == NULL ? NULL : PyType_FromSpecWithBases(&stepping_spec, bases);
-    Py_XDECREF(bases);
-    int status = type == NULL ? -1 : PyModule_AddObjectRef(module, "Stepping", type);
-    Py_XDECREF(type);
-    return status;
 }

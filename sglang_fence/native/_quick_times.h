@@ -50,17 +50,23 @@ static int read_handles(void **places, Py_ssize_t count, PyObject *numbers)
     return 0;
 }
 
-static void free_times(repeating_t *self)
+/* Give up what nobody can reach any more. */
+static void discard_times(times_t *times)
 {
-    times_t *times = &self->times;
     for (Py_ssize_t place = 0; place < times->count; place++)
-        Py_CLEAR(times->slots[place].like);
+        Py_XDECREF(times->slots[place].like);
     PyMem_Free(times->slots);
-    Py_CLEAR(times->settle);
-    Py_CLEAR(times->fail);
+    Py_XDECREF(times->settle);
+    Py_XDECREF(times->fail);
     if (times->library != NULL)
         dlclose(times->library);
-    memset(times, 0, sizeof *times);
+}
+
+static void free_times(repeating_t *self)
+{
+    times_t before = self->times;
+    memset(&self->times, 0, sizeof self->times);
+    discard_times(&before);
 }
 
 /* take_times(streams, events, offsets_us, settle, fail, library) */
@@ -72,8 +78,8 @@ static PyObject *repeating_take_times(repeating_t *self, PyObject *args)
     if (!PyArg_ParseTuple(args, "OO!(dd)OOs", &streams, &PyTuple_Type, &events, &copy_us, &busy_us, &settle, &fail,
                           &library))
         return NULL;
-    free_times(self);
-    times_t *times = &self->times;
+    times_t fresh, before, *times = &fresh;
+    memset(times, 0, sizeof *times);
     void *handles[3];
     Py_ssize_t count = PyTuple_Size(events);
     if (load_driver(times, library) < 0 || read_handles(handles, 3, streams) < 0)
@@ -95,35 +101,46 @@ static PyObject *repeating_take_times(repeating_t *self, PyObject *args)
     times->settle = Py_NewRef(settle);
     times->fail = Py_NewRef(fail);
     times->on = count > 0;
+    before = self->times;
+    times->given_up = before.given_up + before.pending;
+    self->times = fresh;
+    discard_times(&before);
     Py_RETURN_NONE;
 failed:
-    free_times(self);
+    discard_times(times);
     return NULL;
 }
 
 /* Take no more times, and say why: by the name of a call and the driver's number, or by the exception that is set. */
 static void times_fail(repeating_t *self, const char *call, int status)
 {
-    PyErr_Clear();
+    forgive(self);
     self->times.every = self->times.on = 0;
     self->times.given_up += self->times.pending;
     self->times.pending = 0;
     self->due = 0; /* the next step goes the general way; the open one is still to be counted */
-    PyObject *result = self->times.fail == NULL ? NULL : PyObject_CallFunction(self->times.fail, "si", call, status);
+    PyObject *fail = Py_XNewRef(self->times.fail);
+    PyObject *result = fail == NULL ? NULL : PyObject_CallFunction(fail, "si", call, status);
     if (result == NULL)
-        PyErr_Clear();
+        forgive(self);
     Py_XDECREF(result);
+    Py_XDECREF(fail);
+}
+
+/* Have a place for one more step: where the device is far behind, the oldest goes without its times. */
+static void make_room(times_t *times)
+{
+    if (times->pending < times->count)
+        return;
+    times->given_up++;
+    times->first = (times->first + 1) % times->count;
+    times->pending--;
 }
 
 /* Record the moments of the open step, whose schedule stream is about to wait for `event`; and its end, if asked to. */
-static void record_times(repeating_t *self, PyObject *event, int with_end)
+static void record_times(repeating_t *self, PyObject *like, PyObject *event, int with_end)
 {
     times_t *times = &self->times;
-    if (times->pending == times->count) { /* the device is far behind: the oldest goes without */
-        times->given_up++;
-        times->first = (times->first + 1) % times->count;
-        times->pending--;
-    }
     PyObject *number = PyObject_GetAttr(event, name_of[N_CUDA_EVENT]);
     void *marker = number == NULL ? NULL : handle_from(number);
     Py_XDECREF(number);
@@ -131,6 +148,9 @@ static void record_times(repeating_t *self, PyObject *event, int with_end)
         times_fail(self, "cuda_event", 0);
         return;
     }
+    if (!times->on) /* no more: that was found out just now */
+        return;
+    make_room(times);
     slot_t *slot = &times->slots[(times->first + times->pending) % times->count];
     const char *call = "cuEventRecord";
     int status = with_end ? times->record(slot->end, times->forward) : 0;
@@ -148,13 +168,15 @@ static void record_times(repeating_t *self, PyObject *event, int with_end)
         times_fail(self, call, status);
         return;
     }
-    if (slot->like != self->like)
-        put(&slot->like, Py_NewRef(self->like));
+    PyObject *before = slot->like;
+    slot->like = Py_NewRef(like);
     slot->step = self->number;
     times->pending++;
+    Py_XDECREF(before); /* last, as in write_row() */
 }
 
-/* Read the oldest pending step. 1: it is read; 0: the device isn't past it; -1: the driver refused, which is told. */
+/* Read the oldest pending step. 1: it is read; 0: the device isn't past it; -1: the driver refused, which is told, or
+ * there is no memory. */
 static int read_oldest(repeating_t *self, PyObject *found)
 {
     times_t *times = &self->times;
@@ -172,9 +194,10 @@ static int read_oldest(repeating_t *self, PyObject *found)
     times->first = (times->first + 1) % times->count;
     times->pending--;
     double late_us = wait_ms > 0.0f ? times->copy_us : times->busy_us;
-    PyObject *row = Py_BuildValue("(OLdd)", slot->like, slot->step, slack_ms * 1e3 + late_us, wait_ms * 1e3 - late_us);
+    PyObject *row = Py_BuildValue("(NLdd)", Py_NewRef(slot->like), slot->step, slack_ms * 1e3 + late_us, wait_ms * 1e3 - late_us);
     int added = row == NULL ? -1 : PyList_Append(found, row);
     Py_XDECREF(row);
+    times->given_up += added < 0;
     return added < 0 ? -1 : 1;
 }
 
@@ -188,16 +211,19 @@ static Py_ssize_t drain_times(repeating_t *self, Py_ssize_t limit)
         return 0;
     PyObject *found = PyList_New(0);
     if (found == NULL) {
-        PyErr_Clear();
+        forgive(self);
         return 0;
     }
     while (times->pending && limit-- > 0 && read_oldest(self, found) > 0)
         ;
+    forgive(self);
     Py_ssize_t count = PyList_Size(found);
-    PyObject *result = count > 0 ? PyObject_CallFunctionObjArgs(times->settle, found, NULL) : NULL;
-    if (PyErr_Occurred())
+    PyObject *settle = count > 0 ? Py_XNewRef(times->settle) : NULL;
+    PyObject *result = settle == NULL ? NULL : PyObject_CallFunctionObjArgs(settle, found, NULL);
+    if (settle != NULL && result == NULL)
         times_fail(self, "settle", 0);
     Py_XDECREF(result);
+    Py_XDECREF(settle);
     Py_DECREF(found);
     return count;
 }
@@ -205,7 +231,10 @@ static Py_ssize_t drain_times(repeating_t *self, Py_ssize_t limit)
 static PyObject *repeating_drain(repeating_t *self, PyObject *limit)
 {
     Py_ssize_t most = PyLong_AsSsize_t(limit);
-    return most == -1 && PyErr_Occurred() ? NULL : PyLong_FromSsize_t(drain_times(self, most));
+    if (most == -1 && PyErr_Occurred())
+        return NULL;
+    Py_ssize_t count = drain_times(self, most);
+    return deliver(self, PyLong_FromSsize_t(count));
 }
 
 /* Forget what is pending; return how many steps went without their times since the last call. */

@@ -37,7 +37,7 @@ class RowKeeper:
 
 def record_of(row: Row) -> StepRecord:
     """Return what a row says, as a record."""
-    step, batch_size, tokens, started_ns, entered_ns, barrier_ns, event, like, progress = row
+    step, batch_size, tokens, started_ns, entered_ns, barrier_ns, bound, event, like, progress = row
     record = StepRecord(None)
     record.reset(step, like.mode, like.backend_name, batch_size, tokens)
     record.started_ns = started_ns
@@ -47,5 +47,6 @@ def record_of(row: Row) -> StepRecord:
         record.phases.append(phase)
         record.declared, record.resolved, record.downgrade = phase.declared, phase.resolved, phase.downgrade
     if progress == _FENCED:
-        record.fence, record.bound_record, record.event_id = FenceKind.FINE, step, event
+        record.fence, record.bound_record, record.event_id = FenceKind.FINE, bound, event
+        record.resolved = getattr(like, "ends", record.resolved)  # what was published outranks what the phase resolved
     return record

@@ -166,6 +166,7 @@ class Quickening:
             unread: what the rest is counted as, which isn't read any more; None: it may still be.
         """
         steps, unresolved = self.steps, self._probe.health.unresolved
+        self.begin_again()  # what it is compared with is forgotten next
         steps.arm(None)
         self._sampler.pass_by(self.passed(steps.number + 1))
         self._asked_at = NO_STEP
@@ -188,6 +189,8 @@ class Quickening:
         probe = self._probe
         due, every = probe.due_beyond_slack if self._takes_times() else (probe.due, 0)
         if self._sampler.sampling.trace_ratio > 0.0:
+            if self._asked_at == NO_STEP:  # it began before pause(), and ends behind it
+                self._asked_at = step
             due = min(due, step + 1 + self._sampler.passing)
         return due, every
 

@@ -197,7 +197,7 @@ class Repeating:
 
         return hook
 
-    def _begins(self, scheduler: Any, batch: Any = None, *_: object) -> bool:  # noqa: ANN401 - SGLang's
+    def _begins(self, scheduler: Any = None, batch: Any = None, *_: object) -> bool:  # noqa: ANN401 - SGLang's
         """Begin a step, if it may be a repetition."""
         like, number = self._like, self.number + 1
         self._metered = metered = number % COST_SAMPLE == METERED
@@ -227,15 +227,16 @@ class Repeating:
             self._meter("run_batch", began)
         return True
 
-    def _resolves(self, result: object, runner: object = None, backend: object = None, mode: object = None) -> bool:
+    def _resolves(self, result: object, *args: object) -> bool:
         began = perf_counter_ns() if self._metered else 0
         like = self._like
         if (
             like is None
             or self.has_resolved
-            or runner is not like.graph
-            or backend is not like.graph_backend
-            or mode is not like.graph_mode
+            or len(args) != 3  # noqa: PLR2004 - the runner of graphs, its backend, and the mode
+            or args[0] is not like.graph
+            or args[1] is not like.graph_backend
+            or args[2] is not like.graph_mode
             or result is not like.resolved
         ):
             return False
@@ -246,7 +247,7 @@ class Repeating:
             self._meter("decode_resolve", began)
         return True
 
-    def _ends(self, scheduler: Any = None, *_: object) -> bool:  # noqa: ANN401 - SGLang's
+    def _ends(self, scheduler: Any = None, *more: object) -> bool:  # noqa: ANN401 - SGLang's
         """Count the step, if its barrier comes out as the last ones did."""
         began = perf_counter_ns() if self._metered else 0
         like = self._like
@@ -254,6 +255,7 @@ class Repeating:
             if (
                 like is None
                 or not self.has_resolved
+                or more
                 or scheduler is not self.scheduler
                 or not scheduler._war_barrier_enabled  # noqa: SLF001 - SGLang's name; it has no other
                 or not (like.sole or scheduler.model_worker.last_shared_read_runner is like.owner)

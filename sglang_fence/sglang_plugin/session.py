@@ -70,7 +70,10 @@ class Session:
     def loop_begins(self, scheduler: SchedulerLike, loop: Loop) -> None:
         """A loop is about to run; a server that changes its role runs one after the other."""
         self.watch.loop = loop
-        self.steps.current.arm(None)
+        current = self.steps.current
+        if current.repeats:  # its launch raised, and ended the loop before: what it is compared with is forgotten next
+            current.demote()
+        current.arm(None)
         self.watch.forward_stream = scheduler.forward_stream if loop.barrier else None
         if self._started is None:
             self._started = start(self, scheduler)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import weakref
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -16,6 +17,8 @@ from sglang_fence.observe.flight.snapshot import steps_of
 from sglang_fence.observe.observer import Observer
 from sglang_fence.sglang_plugin.repeating import Repeating
 from sglang_fence.sglang_plugin.repeating_compiled import compiled_class
+from sglang_fence.sglang_plugin.session import Session
+from sglang_fence.sglang_plugin.targets import LOOPS
 from tests.sglang_plugin.scheduling import Algorithm, Batch, Border, Runner, Scheduler, member
 
 if TYPE_CHECKING:
@@ -356,7 +359,7 @@ def test_hooks_pass_on_what_the_original_returns_and_raises(repeating: type[Repe
 def test_the_compiled_one_refuses_what_it_cannot_use() -> None:
     made: Any = COMPILED
     current = made({}, 0)
-    with pytest.raises(AttributeError, match="owner"):
+    with pytest.raises(AttributeError, match="extends"):
         current.arm(object())
     with pytest.raises(ValueError, match="how many"):
         current.keep(-1)
@@ -364,3 +367,21 @@ def test_the_compiled_one_refuses_what_it_cannot_use() -> None:
         current.ask_forced(bool, [])
     with pytest.raises(TypeError, match="original"):
         current.launch(bool)()
+
+
+@pytest.mark.parametrize("repeating", KINDS)
+def test_a_step_that_ended_its_loop_by_raising_is_absent_in_the_next(repeating: type[Repeating]) -> None:
+    quick, general = World(repeating), World(None)
+    for world in (quick, general):
+        for _ in range(3):
+            world.fine()
+        world.raising()
+        session = object.__new__(Session)
+        session.steps, session.watch = world.scheduler.steps, world.scheduler.watch
+        begun: Any = SimpleNamespace(facts=SimpleNamespace(loop=""))
+        session._started = begun
+        scheduler: Any = world.scheduler
+        session.loop_begins(scheduler, LOOPS["event_loop_overlap"])
+        for _ in range(3):
+            world.fine()
+    assert quick.outcome() == general.outcome()

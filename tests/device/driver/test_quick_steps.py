@@ -105,12 +105,14 @@ class Served:
             self.probe.quicken(self.summary)
         self.step = 0
         self._reached = 0
+        self._stopped: set[int] = set()
 
     def act(self, action: str) -> None:
         getattr(self, action)()
 
     def fine(self, mode: ForwardMode = DECODE, backend: str = NATIVE, ends: SharedReadEnds = IN) -> None:
-        self.run(Verdict(FenceKind.FINE, None, (ends, self.step)), mode, backend, [PHASES[mode, ends]])
+        publication = 5 + 2 * self.step  # they are counted over all runners: no number of a step's
+        self.run(Verdict(FenceKind.FINE, None, (ends, publication)), mode, backend, [PHASES[mode, ends]])
 
     def verify(self) -> None:
         self.fine(VERIFY)
@@ -147,6 +149,34 @@ class Served:
 
     def no_barrier(self) -> None:
         self.run(None, DECODE, NATIVE, [PHASES[DECODE, IN]])
+
+    def stopped(self) -> None:
+        """Begin a step whose forward raises: it isn't heard of any more."""
+        probe = self.probe
+        probe.step_started(self.step, DECODE, NATIVE, 3, 7)
+        self.step += 1
+        if probe.timing:
+            probe.forward_started(self.forward)
+        probe.resolved(PHASES[DECODE, IN])
+        self._stopped.add(self.step - 1)
+
+    def idle_midway(self) -> None:
+        """Idle in the midst of a step."""
+        probe, verdict = self.probe, Verdict(FenceKind.FINE, None, (IN, self.step))
+        probe.step_started(self.step, DECODE, NATIVE, 3, 7)
+        self.step += 1
+        if probe.timing:
+            probe.forward_started(self.forward)
+        probe.resolved(PHASES[DECODE, IN])
+        self.reach_all()
+        probe.idle()
+        event = marker()
+        if probe.timing:
+            probe.reads_end(verdict, event, self.forward)
+        if probe.recording:
+            probe.at_barrier(verdict, event)
+        probe.after_wait(verdict)
+        self.reach_all()
 
     def idle(self) -> None:
         self.reach_all()
@@ -213,7 +243,7 @@ class Served:
             {cause: steps for cause, steps in health.unresolved.items() if steps},
             dict(health.errors),
             self.heard.traced,
-            [told[:4] for told in self.recorded()],
+            self.recorded(),
         )
 
     def recorded(self) -> list[tuple[object, ...]]:
@@ -224,8 +254,9 @@ class Served:
         kept: list[tuple[object, ...]] = [
             (one.step, one.mode, one.fence, one.phases, one.batch_size, one.tokens, one.resolved, one.record)
             for one in found
+            if one.step not in self._stopped and one.step >= self.step - 8  # both keep these, and one or the other more
         ]
-        return kept[-8:]
+        return kept
 
 
 ACTIONS = sorted(

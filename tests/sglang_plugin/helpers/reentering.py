@@ -1,0 +1,289 @@
+"""Calls the compiled class back from wherever it runs Python code, and prints how each of these orders ended.
+
+Each runs in a process of its own, since what is at stake is that process's life: ``NAME ok``, ``NAME`` and an
+exception, or ``NAME died`` and the signal.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+from sglang_fence.sglang_plugin.repeating_compiled import compiled_class
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+MADE: Any = compiled_class()
+DRIVER = sys.argv[1]
+PARTS = ("owner", "batch_mode", "graph", "graph_backend", "graph_mode", "resolved", "cell", "route")
+BEYOND = 1 << 40
+
+
+class Like:
+    """Has the parts of a likeness, of which all is asked for."""
+
+    extends, sole = True, False
+
+    def __init__(self, **parts: object) -> None:
+        vars(self).update({name: SimpleNamespace(steps=0, shared_read_done_event=None) for name in PARTS} | parts)
+
+
+class Event:
+    """As PyTorch's."""
+
+    cuda_event = 9
+
+
+def calling(answer: object, call: Callable[[], object], **named: object) -> type:
+    """Return a class whose attribute, called as ``named`` says, calls back before it gives the ``answer``."""
+
+    def look(_: object) -> object:
+        call()
+        return answer
+
+    return type("Calling", (SimpleNamespace,), {name: property(look) for name in named})
+
+
+class World:
+    """One compiled object, and what SGLang would call it with."""
+
+    def __init__(self, **parts: object) -> None:
+        self.current: Any = MADE({}, 0)
+        self.current.demote = lambda: None
+        self.current.ask_forced(lambda: False)
+        like: Any = Like(**parts)
+        self.like: Any = like
+        self.arm()
+        self.scheduler = SimpleNamespace(
+            result_queue=[object()],
+            _war_barrier_enabled=True,
+            model_worker=SimpleNamespace(last_shared_read_runner=like.owner),
+        )
+        self.batch: Any = SimpleNamespace(forward_mode=like.batch_mode, reqs=[object()], extend_num_tokens=None)
+        self.event: object = Event()
+
+    def arm(self, every: int = 0) -> None:
+        self.current.arm(self.like, BEYOND, every)
+
+    def disarm(self) -> None:
+        self.current.arm(None)
+
+    def take_times(self, places: int, settle: Any = print, fail: Any = None) -> None:  # noqa: ANN401 - any callable
+        events = tuple((10 + place, 40 + place, 70 + place) for place in range(places))
+        self.current.take_times((1, 2, 3), events, (0.0, 0.0), settle, fail or (lambda *_: None), DRIVER)
+
+    def time(self, places: int = 4) -> None:
+        self.take_times(places)
+        self.arm(1)
+
+    def launch(self) -> None:
+        self.current.launch(general)(lambda *_: None, self.scheduler, self.batch)
+
+    def barrier(self) -> None:
+        self.current.barrier(general)(lambda *_: None, self.scheduler)
+
+    def step(self) -> None:
+        like = self.like
+        self.launch()
+        resolve = self.current.resolve(general)
+        resolve(lambda *_: like.resolved, like.graph, like.graph_backend, like.graph_mode)
+        like.owner.shared_read_done_event = self.event
+        self.barrier()
+        like.owner.shared_read_done_event = None
+
+
+def general(original: Callable[..., object], *args: object, **kwargs: object) -> object:
+    return original(*args, **kwargs)
+
+
+class Dying:
+    """Calls back when it is let go of."""
+
+    def __init__(self, call: Callable[[], object]) -> None:
+        self._call = call
+
+    def __del__(self) -> None:
+        self._call()
+
+
+def queue_disarms(world: World) -> None:
+    class Queue(list[object]):
+        def __len__(self) -> int:
+            world.disarm()
+            return 1
+
+    world.scheduler.result_queue = Queue()
+    world.step()
+
+
+def mode_disarms(world: World) -> None:
+    mode = world.like.batch_mode
+    world.batch = calling(mode, world.disarm, forward_mode=1)(reqs=[1], extend_num_tokens=None)
+    world.step()
+
+
+def requests_disarm(world: World) -> None:
+    world.current.keep(4)
+    mode = world.like.batch_mode
+    world.batch = calling([1], world.disarm, reqs=1)(forward_mode=mode, extend_num_tokens=None)
+    world.step()
+
+
+def requests_keep_no_rows(world: World) -> None:
+    world.current.keep(4)
+    mode, keep = world.like.batch_mode, world.current.keep
+    world.batch = calling([1], lambda: keep(0), reqs=1)(forward_mode=mode, extend_num_tokens=None)
+    world.step()
+
+
+def number_below_any(world: World) -> None:
+    world.current.keep(8)
+    world.current.number = -(10**9)
+    world.step()
+
+
+def number_beyond_any(world: World) -> None:
+    world.current.keep(8)
+    world.current.number = (1 << 63) - 1
+    world.step()
+
+
+def nothing_demotes(world: World) -> None:
+    del world.current.demote
+    world.launch()
+    world.barrier()
+
+
+def no_progress_is_kept(world: World) -> None:
+    del world.current.progress
+    world.step()
+
+
+def never_initialised(world: World) -> None:
+    world.current = MADE.__new__(MADE)
+    world.arm()
+    world.step()
+    world.current.repeats = True
+    world.barrier()
+
+
+def worker_disarms(world: World) -> None:
+    world.scheduler.model_worker = calling(world.like.owner, world.disarm, last_shared_read_runner=1)()
+    world.step()
+
+
+def switch_disarms(world: World) -> None:
+    def forced() -> bool:
+        world.disarm()
+        return False
+
+    world.current.ask_forced(forced)
+    world.step()
+
+
+def cell_disarms(_: World) -> None:
+    worlds: list[World] = []
+
+    class Cell:
+        steps = 0
+
+        def __setattr__(self, name: str, value: object) -> None:
+            worlds[0].disarm()
+
+    worlds.append(World(cell=Cell()))
+    worlds[0].step()
+
+
+def event_takes_no_times(world: World) -> None:
+    world.time()
+    world.event = calling(9, lambda: world.take_times(0), cuda_event=1)()
+    world.step()
+
+
+def event_takes_times_anew(world: World) -> None:
+    world.time()
+    world.event = calling(9, lambda: world.take_times(2), cuda_event=1)()
+    for _ in range(5):
+        world.step()
+
+
+def event_disarms(world: World) -> None:
+    world.time()
+    world.event = calling(9, world.disarm, cuda_event=1)()
+    world.step()
+
+
+def failing_takes_times_anew(world: World) -> None:
+    world.take_times(4, fail=lambda *_: world.take_times(2))
+    world.arm(1)
+    world.event = object()
+    world.step()
+    world.step()
+
+
+def rows_die_keeping(world: World) -> None:
+    world.like.dying = Dying(lambda: world.current.keep(5))
+    world.current.keep(4)
+    world.step()
+    world.disarm()
+    world.like = Like()
+    world.current.keep(2)
+    world.current.kept()
+
+
+def likeness_dies_taking_times(world: World) -> None:
+    world.like.dying = Dying(lambda: world.take_times(3))
+    world.time(1)
+    world.step()
+    world.like = Like()
+    world.scheduler.model_worker.last_shared_read_runner = world.like.owner
+    world.batch.forward_mode = world.like.batch_mode
+    world.arm(1)
+    world.step()
+    world.step()
+
+
+def part_dies_arming(world: World) -> None:
+    other = Like()
+    world.like.route.dying = Dying(lambda: world.current.arm(other, BEYOND))
+    world.like = None
+    world.disarm()
+    if world.current.like is not other:
+        msg = "what was armed last isn't what counts"
+        raise AssertionError(msg)
+    world.like = other
+    world.scheduler.model_worker.last_shared_read_runner = world.like.owner
+    world.batch.forward_mode = world.like.batch_mode
+    world.step()
+
+
+ORDERS: list[Callable[[World], None]] = [
+    made
+    for name, made in list(globals().items())
+    if getattr(made, "__module__", None) == __name__
+    and name not in {"calling", "general"}
+    and not isinstance(made, type)
+]
+
+
+def main() -> None:
+    for order in ORDERS:
+        child = os.fork()
+        if child == 0:
+            try:
+                order(World())
+                said = "ok"
+            except BaseException as error:  # noqa: BLE001 - whatever it is is told
+                said = repr(error)
+            os.write(1, f"{order.__name__} {said}\n".encode())
+            os._exit(0)
+        _, status = os.waitpid(child, 0)
+        if status:
+            os.write(1, f"{order.__name__} died {status}\n".encode())
+
+
+if __name__ == "__main__":
+    main()
