@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from sglang_fence.analyze.ranges import Moments
 from sglang_fence.analyze.tables import PROCESS_BITS
 
 if TYPE_CHECKING:
@@ -68,21 +69,20 @@ def _gaps(nodes: Sequence[int]) -> tuple[int, ...]:
 
 def _preparation(capture: Capture, ranges: Sequence[NamedRange]) -> dict[GraphKey, tuple[int, ...]]:
     """Return the nodes captured inside our ranges, as numbered in the graphs that were made of them."""
-    captures = [found for found in ranges if found.name == "capture"]
-    if not captures:
+    captured = [found for found in ranges if found.name == "capture"]
+    if not captured:
         return {}
+    captures = Moments(captured)
     # The warm-up before a capture runs the same preparation: only what lies in a capture makes nodes.
-    inside = [
-        found
-        for found in ranges
-        if found.name == "in_graph_metadata" and any(outer.holds(found.thread, found.start) for outer in captures)
-    ]
+    inside = Moments(
+        found for found in ranges if found.name == "in_graph_metadata" and captures.hold(found.thread, found.start)
+    )
     named: set[GraphKey] = set()
     seen: set[GraphKey] = set()
     for start, thread, node in capture.rows(_CAPTURED_NODES):
-        if any(outer.holds(thread, start) for outer in captures):
+        if captures.hold(thread, start):
             seen.add((thread & PROCESS_BITS, node))
-            if any(found.holds(thread, start) for found in inside):
+            if inside.hold(thread, start):
                 named.add((thread & PROCESS_BITS, node))
     made: dict[GraphKey, list[int]] = {}
     for thread, node, original in capture.rows(_COPIED_NODES):

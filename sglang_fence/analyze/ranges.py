@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -9,6 +10,8 @@ from sglang_fence.analyze.tables import NVTX_DOMAIN, NVTX_MARK, NVTX_PUSH_POP, P
 from sglang_fence.catalogue.ranges import NVTX_DOMAIN as OUR_DOMAIN
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from sglang_fence.analyze.capture import Capture
 
 OUR_EVENTS = """
@@ -39,9 +42,23 @@ class NamedRange:
         """The process of its thread."""
         return self.thread & PROCESS_BITS
 
-    def holds(self, thread: int, moment: int) -> bool:
-        """Whether something that the thread did at that moment was done inside it."""
-        return thread == self.thread and self.start <= moment <= self.end
+
+class Moments:
+    """What lies within any of some ranges, told without looking at each of them."""
+
+    def __init__(self, ranges: Iterable[NamedRange]) -> None:
+        self._starts: dict[int, list[int]] = {}
+        self._ends: dict[int, list[int]] = {}
+        """By thread, beside each start: the latest end of the ranges that had begun by then."""
+        for found in sorted(ranges, key=lambda one: one.start):
+            ends = self._ends.setdefault(found.thread, [])
+            ends.append(max(found.end, ends[-1]) if ends else found.end)
+            self._starts.setdefault(found.thread, []).append(found.start)
+
+    def hold(self, thread: int, moment: int) -> bool:
+        """Whether something that the thread did at that moment was done inside one of them."""
+        begun = bisect_right(self._starts.get(thread, ()), moment)
+        return begun > 0 and self._ends[thread][begun - 1] >= moment
 
 
 def our_ranges(capture: Capture) -> list[NamedRange]:
