@@ -15,7 +15,12 @@ if TYPE_CHECKING:
     from sglang_fence.analyze.capture import Capture
     from sglang_fence.analyze.work import StreamKey
 
-_RECORDS = "SELECT globalPid, eventId, eventSyncId, streamId, correlationId FROM record WHERE eventSyncId IS NOT NULL"
+_RECORDS = """
+    SELECT globalPid, eventId, eventSyncId, streamId, correlationId FROM record
+    WHERE eventSyncId IN (SELECT eventSyncId FROM wait WHERE syncType = ?)
+"""
+"""Of most records nobody waits for: only those are read whose number some wait has."""
+
 _WAITS = """
     SELECT globalPid, streamId, correlationId, start, eventId, eventSyncId FROM wait WHERE syncType = ?
     ORDER BY globalPid, correlationId
@@ -47,7 +52,7 @@ def stream_waits(capture: Capture) -> list[Wait]:
     """Return the waits of all streams, by process and call."""
     records = {
         (process, event, number): Record((process, stream), correlation)
-        for process, event, number, stream, correlation in capture.rows(_RECORDS)
+        for process, event, number, stream, correlation in capture.rows(_RECORDS, (SYNC_STREAM_WAIT,))
     }
     return [
         Wait((process, stream), correlation, start, records.get((process, event, number)))
