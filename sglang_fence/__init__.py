@@ -15,9 +15,10 @@ enforces it::
     memory                           the pools that two streams share
     device                           streams, events, graphs: CUDA or simulated
     observe                          hooks, clock, step records; called through a protocol
+    native                           what is compiled from C; everything works without it
     ───────────────────────────────────────────────────────────────────────────────────
     catalogue   environ              leaves: what is emitted; the switches
-    contract   errors                leaves: the words; the error tree
+    contract   errors   garbage      leaves: the words; the error tree; no garbage collection for a while
 
     sglang_fence_exporters           beside it: NVTX, OpenTelemetry, Prometheus, Perfetto. It imports the core and is
                                      found through entry points; the core never imports it.

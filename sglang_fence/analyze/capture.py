@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import sqlite3
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from sglang_fence.analyze.exporting import exported
 from sglang_fence.analyze.tables import KERNELS, TABLES, WAITS, WHOLE_GRAPHS, SourceTable
 from sglang_fence.errors import ConfigError
+from sglang_fence.garbage import no_garbage_collection
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
@@ -110,17 +110,6 @@ def opened(path: Path) -> Generator[Capture]:
         except sqlite3.Error as error:
             msg = f"{path} can't be opened ({error}): name a file that you may read"
             raise ConfigError(msg) from error
-        with closing(database), _no_garbage_collection():
+        # Millions of rows become objects, none of them in a cycle: looking among them would be a tenth of the time.
+        with closing(database), no_garbage_collection():
             yield Capture(path, database)
-
-
-@contextmanager
-def _no_garbage_collection() -> Generator[None]:
-    """Millions of rows become objects, none of them in a cycle: looking for garbage among them is a tenth of it all."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from contextlib import contextmanager
 from itertools import count
 from time import perf_counter_ns
@@ -19,6 +18,7 @@ from sglang_fence.device.cuda_timing import (
     open_compiled,
     open_driver,
 )
+from sglang_fence.garbage import no_garbage_collection
 from sglang_fence.observe.moments import PlainMoments
 
 if TYPE_CHECKING:
@@ -216,7 +216,7 @@ class CudaDevice:
             stream=stream,
             capture_error_mode="thread_local",
         )
-        with _no_garbage_collection(), context:
+        with no_garbage_collection(), context:
             yield
 
     def is_current_stream_capturing(self) -> bool:
@@ -261,17 +261,6 @@ class CudaDevice:
         stream = CudaStream(name, raw)
         self._streams[raw.cuda_stream] = stream
         return stream
-
-
-@contextmanager
-def _no_garbage_collection() -> Generator[None]:
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 def _raw(stream: protocol.Stream) -> Any:  # noqa: ANN401 - torch's stream

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ctypes
 from functools import cache
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 
@@ -115,14 +115,6 @@ class TorchEvent:
         if not (self.raw.query() and end_event.raw.query()):
             return None
         return float(self.raw.elapsed_time(end_event.raw)) * 1e3
-
-
-class HandledEvent(Protocol):
-    """A timing event of the driver's, whichever code records and reads it."""
-
-    @property
-    def handle(self) -> int:
-        """The driver's."""
 
 
 def handle_of(event: TimedEvent) -> int | None:

@@ -105,12 +105,7 @@ class Choosing(Ranging):
             self.timing = False
             return self._light[step % self._lights]
         record = self._reader.take()
-        record.finished = record.wants_next = record.wants_start = False  # as StepRecord.begin(), in place
-        record.slack_us = record.wait_us = None
-        if record.timers is not None:
-            record.timers.recorded = 0
-        if record.is_written:
-            record.clear()
+        record.begin()
         record.started_ns = self._now()
         self.timing, self._full_next = True, False
         if step != self._newest + 1:

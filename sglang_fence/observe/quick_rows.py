@@ -48,5 +48,5 @@ def record_of(row: Row) -> StepRecord:
         record.declared, record.resolved, record.downgrade = phase.declared, phase.resolved, phase.downgrade
     if progress == _FENCED:
         record.fence, record.bound_record, record.event_id = FenceKind.FINE, bound, event
-        record.resolved = getattr(like, "ends", record.resolved)  # what was published outranks what the phase resolved
+        record.resolved = like.ends  # what was published outranks what the phase resolved
     return record

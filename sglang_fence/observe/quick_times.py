@@ -6,13 +6,39 @@ import logging
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections import Counter
+    from collections.abc import Callable, Iterable, Sequence
 
     from sglang_fence.contract import ForwardMode
+    from sglang_fence.observe.device_times import DeviceTimes
     from sglang_fence.observe.flight.progress import Progress
     from sglang_fence.observe.ledger import Ledger
+    from sglang_fence.observe.timing import TimingDevice
 
 logger = logging.getLogger(__name__)
+
+
+class CompiledSteps(Protocol):
+    """The part of the compiled steps that takes device times."""
+
+    @property
+    def pending(self) -> int:
+        """Steps whose times wait to be read."""
+
+    def take_times(
+        self,
+        streams: tuple[int, int, int],
+        events: tuple[tuple[int, ...], ...],
+        offsets_us: tuple[float, float],
+        settle: Callable[[list[tuple[Any, int, float, float]]], None],
+        fail: Callable[[str, int], None],
+        library: str,
+        /,
+    ) -> None:
+        """See ``sglang_fence.sglang_plugin.repeating``."""
+
+    def give_up(self, *, pending: bool) -> int:
+        """Return how many steps went without their times since the last call; with all that is ``pending``."""
 
 
 class Alike(Protocol):
@@ -23,18 +49,60 @@ class Alike(Protocol):
     cell: Any
 
 
+IN_FLIGHT = 16
+"""Quick steps whose times may wait to be read: a batch of them, and those that are launched meanwhile. Few, so that
+their events stay in the caches."""
+
+
+def make_events(device: TimingDevice) -> list[list[Any]]:
+    """Return END, RELEASED and WAIT of each step that may be in flight."""
+    return [[device.timed_event() for _ in range(3)] for _ in range(IN_FLIGHT)]
+
+
+def count_unread(steps: CompiledSteps, unresolved: Counter[str], cause: str | None) -> None:
+    """Count the steps that went without their times.
+
+    Args:
+        steps: takes them.
+        unresolved: where they are counted.
+        cause: what those are counted as that still wait, and are given up; None: they may still be read.
+    """
+    left = 0 if cause is None else steps.pending
+    lost = steps.give_up(pending=cause is not None) - left
+    if cause is not None and left:
+        unresolved[cause] += left
+    if lost:
+        unresolved["in_flight"] += lost
+
+
 class QuickTimes:
     """Adds up what was read, and keeps the events.
 
     Args:
         ledger: where it is added up.
         progress: where the newest step whose times were read is noted.
-        events: whatever has to live as long as their handles are in use.
+        events: of :func:`make_events`; they live as long as their handles are in use.
     """
 
-    def __init__(self, ledger: Ledger, progress: Progress, events: object = ()) -> None:
+    def __init__(self, ledger: Ledger, progress: Progress, events: Sequence[Sequence[Any]] = ()) -> None:
         self._ledger, self._progress, self._events = ledger, progress, events
         self._failures = 0
+
+    def take(self, steps: CompiledSteps, times: DeviceTimes, forward: Any, library: str) -> None:  # noqa: ANN401 - a stream
+        """Let ``steps`` take device times by these events, through the driver's ``library``.
+
+        Raises:
+            OSError: that can't be loaded, or lacks a function.
+        """
+        streams: tuple[Any, Any, Any] = (forward, times.schedule, times.observer)
+        steps.take_times(
+            (streams[0].handle, streams[1].handle, streams[2].handle),
+            tuple(tuple(event.handle for event in row) for row in self._events),
+            (times.offsets.marker_copy_us, times.offsets.marker_copy_busy_us),
+            self.settle,
+            self.fail,
+            library,
+        )
 
     def settle(self, found: Iterable[tuple[Alike, int, float, float]]) -> None:
         """Count durations in: what a step was like, its number, slack and wait in µs; a negative slack is clamped."""

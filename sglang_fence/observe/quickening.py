@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from sglang_fence.contract import FenceKind
 from sglang_fence.observe.quick_rows import RowKeeper
-from sglang_fence.observe.quick_times import QuickTimes
+from sglang_fence.observe.quick_times import QuickTimes, count_unread, make_events
 from sglang_fence.observe.record import NO_STEP, StepRecord
 
 if TYPE_CHECKING:
@@ -27,10 +27,6 @@ if TYPE_CHECKING:
     from sglang_fence.observe.sampling import Sampler
     from sglang_fence.observe.timing import VerdictLike
     from sglang_fence.observe.tracing import Tracer
-
-IN_FLIGHT = 16
-"""Quick steps whose times may wait to be read: a batch of them, and those that are launched meanwhile. Few, so that
-their events stay in the caches."""
 
 METHODS = (
     "step_started",
@@ -97,15 +93,14 @@ class Quickening:
         from sglang_fence.native import _quick  # noqa: PLC0415 - it isn't there on every machine
 
         self._probe, self._sampler, self._times, self._ledger = probe, sampler, times, ledger
-        self._added = QuickTimes(ledger, probe.progress)
         self._asked_at = NO_STEP
         """The newest step that went the general way where steps are traced."""
         self._forward: object | None = None
         self._general: dict[str, Callable[..., Any]] = {name: getattr(probe, name) for name in METHODS}
-        events: list[list[Any]] = []
-        if times is not None and times.device.driver_library is not None:
-            events = [[times.device.timed_event() for _ in range(3)] for _ in range(IN_FLIGHT)]
-        self._events = self._kept = events
+        self._library = None if times is None else times.device.driver_library
+        """The driver's; None: no times are taken, or it was tried."""
+        events = [] if times is None or self._library is None else make_events(times.device)
+        self._added = QuickTimes(ledger, probe.progress, events)
         lent = () if times is None else tuple(times.device.as_event(end) for end, *_ in events)
         self.steps: Stepping = _quick.Stepping(
             probe, tuple(self._general.values()), StepRecord(None), tracer, lent, probe.health.cost_ns, *meter
@@ -165,19 +160,14 @@ class Quickening:
         Args:
             unread: what the rest is counted as, which isn't read any more; None: it may still be.
         """
-        steps, unresolved = self.steps, self._probe.health.unresolved
+        steps = self.steps
         self.begin_again()  # what it is compared with is forgotten next
         steps.arm(None)
         self._sampler.pass_by(self.passed(steps.number + 1))
         self._asked_at = NO_STEP
         while steps.pending and self.drain(steps.pending):
             pass
-        left = steps.pending if unread is not None else 0
-        if unread is not None and left:
-            unresolved[unread] += left
-        lost = steps.give_up(pending=unread is not None) - left
-        if lost:
-            unresolved["in_flight"] += lost
+        count_unread(steps, self._probe.health.unresolved, unread)
 
     def begin_again(self) -> None:
         """If the open step is a quick one, it isn't any more."""
@@ -195,23 +185,13 @@ class Quickening:
         return due, every
 
     def _takes_times(self) -> bool:
-        steps, times = self.steps, self._times
-        if steps.times_taken:
+        if self.steps.times_taken:
             return True
-        forward: Any = self._forward
-        if not self._events or times is None or forward is None:
+        times, library = self._times, self._library
+        if times is None or library is None or self._forward is None:
             return False
-        device, schedule, observer = times.device, times.schedule, times.observer
-        streams: Any = (forward, schedule, observer)
-        events, self._kept, self._events = self._events, self._events, []  # once: what failed isn't tried again
-        steps.take_times(
-            tuple(stream.handle for stream in streams),
-            tuple(tuple(event.handle for event in row) for row in events),
-            (times.offsets.marker_copy_us, times.offsets.marker_copy_busy_us),
-            self._added.settle,
-            self._added.fail,
-            str(device.driver_library),
-        )
+        self._library = None  # once: what failed isn't tried again
+        self._added.take(self.steps, times, self._forward, library)
         return True
 
     def _demote(self) -> None:

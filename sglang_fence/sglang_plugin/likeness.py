@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from sglang_fence.contract import ForwardMode
+    from sglang_fence.contract import ForwardMode, SharedReadEnds
     from sglang_fence.observe.record import Phase
     from sglang_fence.sglang_plugin.shapes import BackendLike, RunnerLike
     from sglang_fence.sglang_plugin.words import Named
@@ -83,3 +83,8 @@ class Likeness:
         """Whether no other runner can own the last shared read: without speculation there is one."""
         self.cell = cell
         self.route = route
+
+    @property
+    def ends(self) -> SharedReadEnds:
+        """What is published: what the phase resolved."""
+        return self.phase.resolved

@@ -6,11 +6,10 @@ it, at whose end the gap begins, are left to the general hooks: see :attr:`~.cho
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
-from sglang_fence.device.cuda_timing import DRIVER_LIBRARY, CudaObserverStream, HandledEvent, handle_of
-from sglang_fence.observe.quick_times import QuickTimes
-from sglang_fence.observe.quickening import IN_FLIGHT
+from sglang_fence.device.cuda_timing import DRIVER_LIBRARY, CudaObserverStream, handle_of
+from sglang_fence.observe.quick_times import QuickTimes, make_events
 
 if TYPE_CHECKING:
     from sglang_fence.device.cuda import CudaStream
@@ -35,21 +34,11 @@ def take_times(
     Raises:
         OSError: the driver's library lacks a function.
     """
-    observer, schedule = times.observer, cast("CudaStream", times.schedule)
-    if not current.compiled or not isinstance(observer, CudaObserverStream):
+    if not current.compiled or not isinstance(times.observer, CudaObserverStream):
         return None
-    made = [[times.device.timed_event() for _ in range(3)] for _ in range(IN_FLIGHT)]
-    events = [(one, two, three) for one, two, three in made if handle_of(one) is not None]
-    if not events:
+    events = make_events(times.device)
+    if any(handle_of(event) is None for row in events for event in row):
         return None
-    kept = cast("tuple[tuple[HandledEvent, HandledEvent, HandledEvent], ...]", tuple(events))
-    repeated = QuickTimes(ledger, progress, kept)
-    current.take_times(
-        (forward.handle, schedule.handle, observer.handle),
-        tuple(tuple(event.handle for event in row) for row in kept),
-        (times.offsets.marker_copy_us, times.offsets.marker_copy_busy_us),
-        repeated.settle,
-        repeated.fail,
-        DRIVER_LIBRARY,
-    )
+    repeated = QuickTimes(ledger, progress, events)
+    repeated.take(current, times, forward, DRIVER_LIBRARY)
     return repeated

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, cast
 
 from sglang_fence import native
-from sglang_fence.observe.quick_rows import record_of
+from sglang_fence.observe.quick_rows import RowKeeper
 from sglang_fence.sglang_plugin.repeating import Repeating
 
 if TYPE_CHECKING:
@@ -34,12 +34,11 @@ def compiled_class() -> type[Repeating] | None:
         @property
         def rows(self) -> tuple[StepRecord, ...]:
             """See :class:`Repeating`."""
-            return tuple(record_of(row) for row in self.kept())
+            return RowKeeper(self).rows
 
         @property
         def row(self) -> StepRecord | None:
             """See :class:`Repeating`."""
-            row = self.newest()
-            return None if row is None else record_of(row)
+            return RowKeeper(self).row
 
     return cast("type[Repeating]", Compiled)

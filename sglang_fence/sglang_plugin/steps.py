@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from sglang_fence.contract import FenceKind
 from sglang_fence.observe.observer import Observers
 from sglang_fence.observe.probe import StepProbe
+from sglang_fence.observe.quick_times import count_unread
 from sglang_fence.sglang_plugin.repeating import Repeating
 
 if TYPE_CHECKING:
@@ -65,13 +66,7 @@ class Steps:
         current = self.current
         current.arm(None)
         current.drain(current.pending)
-        left = current.pending
-        self._count_unresolved("end", left)
-        self._count_unresolved("in_flight", current.give_up(pending=True) - left)
-
-    def _count_unresolved(self, cause: str, steps: int) -> None:
-        if steps:
-            self.probe.health.unresolved[cause] += steps
+        count_unread(current, self.probe.health.unresolved, "end")
 
     def observe_no_more(self) -> None:
         """Nobody hears of what comes."""
@@ -111,7 +106,7 @@ class Steps:
         self.probe.idle()
         while current.pending and current.drain(current.pending):
             pass
-        self._count_unresolved("in_flight", current.give_up(pending=False))
+        count_unread(current, self.probe.health.unresolved, None)
         if self.when_read is not None:
             self.when_read()
 

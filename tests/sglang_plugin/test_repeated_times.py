@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import ctypes
 import logging
-import shutil
-import subprocess
-import sysconfig
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -15,6 +10,7 @@ import pytest
 from sglang_fence.observe.quick_times import QuickTimes
 from sglang_fence.observe.sampling import START_EVERY, STARTED, Sampler, Sampling
 from sglang_fence.sglang_plugin.repeating_compiled import compiled_class
+from tests.device.driver.fake_driver import FakeDriver, build_fake_driver
 from tests.sglang_plugin.scheduling import Batch, Runner, Scheduler, member
 
 if TYPE_CHECKING:
@@ -23,11 +19,7 @@ if TYPE_CHECKING:
     from sglang_fence.observe.ledger import Cell
 
 COMPILED = compiled_class()
-COMPILER = shutil.which("cc")
-pytestmark = [
-    pytest.mark.skipif(COMPILED is None, reason="the compiled part wasn't built"),
-    pytest.mark.skipif(COMPILER is None, reason="there is no C compiler"),
-]
+pytestmark = pytest.mark.skipif(COMPILED is None, reason="the compiled part wasn't built")
 
 FORWARD, SCHEDULE, OBSERVER = 1, 2, 3
 MARKER = 9
@@ -41,54 +33,21 @@ class Marker:
     cuda_event = MARKER
 
 
-class Driver:
-    """The fake driver."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._library = ctypes.CDLL(str(path))
-        self._library.fake_reach.argtypes = [ctypes.c_size_t, ctypes.c_double]
-        self._library.fake_reset()
-
-    def calls(self) -> list[tuple[str, int, int]]:
-        """Return what was called: r(event, stream) and w(stream, event)."""
-        found: list[tuple[str, int, int]] = []
-        for place in range(self._library.fake_calls()):
-            first, second = ctypes.c_size_t(), ctypes.c_size_t()
-            name = self._library.fake_call(place, ctypes.byref(first), ctypes.byref(second))
-            found.append((chr(name), first.value, second.value))
-        return found
-
-    def reach(self, event: int, us: float) -> None:
-        self._library.fake_reach(event, us)
-
-    def fail(self, status: int) -> None:
-        self._library.fake_fail(status)
-
-    def capture(self, stream: int) -> None:
-        """Let a stream capture; 0: none."""
-        self._library.fake_capture(ctypes.c_void_p(stream))
-
-
 @pytest.fixture(scope="module")
-def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Build the fake driver."""
-    path = tmp_path_factory.mktemp("driver") / "libfake.so"
-    source = Path(__file__).parent / "helpers/fake_driver.c"
-    compiler = sysconfig.get_config_var("CC") or "cc"
-    subprocess.run([*compiler.split(), "-shared", "-fPIC", "-o", path, source], check=True)
-    return path
+def built(tmp_path_factory: pytest.TempPathFactory) -> FakeDriver:
+    return build_fake_driver(tmp_path_factory.mktemp("driver"))
 
 
 @pytest.fixture
-def driver(library: Path) -> Driver:
-    return Driver(library)
+def driver(built: FakeDriver) -> FakeDriver:
+    built.reset()
+    return built
 
 
 class Timed:
     """A scheduler whose repeated steps are timed, each ``every``-th of them."""
 
-    def __init__(self, driver: Driver, every: int = 1, due: int = 1 << 40) -> None:
+    def __init__(self, driver: FakeDriver, every: int = 1, due: int = 1 << 40) -> None:
         self.scheduler = Scheduler(repeating=COMPILED)
         self.scheduler.result_queue, self.scheduler.last_batch = [object()], Batch(member("DECODE"))
         self.current = self.scheduler.steps.current
@@ -122,25 +81,25 @@ class Timed:
         return cell
 
 
-def reach(driver: Driver, place: int, *, wait: float, released: float, end: float) -> None:
+def reach(driver: FakeDriver, place: int, *, wait: float, released: float, end: float) -> None:
     driver.reach(100 + place, end)
     driver.reach(200 + place, released)
     driver.reach(300 + place, wait)
 
 
-def test_a_step_takes_four_calls_in_their_order(driver: Driver) -> None:
+def test_a_step_takes_four_calls_in_their_order(driver: FakeDriver) -> None:
     timed = Timed(driver)
     timed.step()
-    assert driver.calls() == [
-        ("r", 100, FORWARD),
-        ("w", OBSERVER, MARKER),
-        ("r", 200, OBSERVER),
-        ("r", 300, SCHEDULE),
+    assert driver.calls == [
+        ("record", 100, FORWARD),
+        ("wait", OBSERVER, MARKER),
+        ("record", 200, OBSERVER),
+        ("record", 300, SCHEDULE),
     ]
     assert timed.current.pending == 1
 
 
-def test_slack_and_wait_are_differences_less_what_the_copy_is_late(driver: Driver) -> None:
+def test_slack_and_wait_are_differences_less_what_the_copy_is_late(driver: FakeDriver) -> None:
     timed = Timed(driver)
     timed.step()
     timed.step()
@@ -153,7 +112,7 @@ def test_slack_and_wait_are_differences_less_what_the_copy_is_late(driver: Drive
     assert timed.scheduler.steps.probe.progress.timed == 2
 
 
-def test_a_slack_below_zero_is_clamped_and_counted(driver: Driver) -> None:
+def test_a_slack_below_zero_is_clamped_and_counted(driver: FakeDriver) -> None:
     timed = Timed(driver)
     timed.step()
     reach(driver, 0, wait=0.0, released=40.0, end=30.0)
@@ -162,7 +121,7 @@ def test_a_slack_below_zero_is_clamped_and_counted(driver: Driver) -> None:
     assert timed.scheduler.ledger.clamps == {"slack": 1}
 
 
-def test_nothing_is_read_before_the_device_is_past_it_nor_behind_what_is_not(driver: Driver) -> None:
+def test_nothing_is_read_before_the_device_is_past_it_nor_behind_what_is_not(driver: FakeDriver) -> None:
     timed = Timed(driver)
     timed.step()
     timed.step()
@@ -173,7 +132,7 @@ def test_nothing_is_read_before_the_device_is_past_it_nor_behind_what_is_not(dri
 
 
 @pytest.mark.parametrize("stream", [FORWARD, SCHEDULE])
-def test_nothing_is_read_while_a_stream_captures(driver: Driver, stream: int) -> None:
+def test_nothing_is_read_while_a_stream_captures(driver: FakeDriver, stream: int) -> None:
     timed = Timed(driver)
     timed.step()
     reach(driver, 0, wait=0.0, released=1.0, end=2.0)
@@ -183,7 +142,7 @@ def test_nothing_is_read_while_a_stream_captures(driver: Driver, stream: int) ->
     assert timed.current.drain(8) == 1
 
 
-def test_steps_are_read_in_batches_as_they_come(driver: Driver) -> None:
+def test_steps_are_read_in_batches_as_they_come(driver: FakeDriver) -> None:
     timed = Timed(driver)
     for place in range(PLACES):
         reach(driver, place, wait=0.0, released=10.0, end=110.0)
@@ -196,7 +155,7 @@ def test_steps_are_read_in_batches_as_they_come(driver: Driver) -> None:
     assert not timed.scheduler.ledger.health.unresolved
 
 
-def test_a_device_that_is_far_behind_costs_the_oldest_steps_their_times(driver: Driver) -> None:
+def test_a_device_that_is_far_behind_costs_the_oldest_steps_their_times(driver: FakeDriver) -> None:
     timed = Timed(driver)
     for _ in range(PLACES + 5):
         timed.step()
@@ -208,7 +167,7 @@ def test_a_device_that_is_far_behind_costs_the_oldest_steps_their_times(driver: 
 
 
 @pytest.mark.parametrize("every", [1, 3, 7])
-def test_each_so_many_th_step_is_timed(driver: Driver, every: int) -> None:
+def test_each_so_many_th_step_is_timed(driver: FakeDriver, every: int) -> None:
     timed = Timed(driver, every)
     for place in range(PLACES):
         reach(driver, place, wait=0.0, released=10.0, end=110.0)
@@ -220,11 +179,12 @@ def test_each_so_many_th_step_is_timed(driver: Driver, every: int) -> None:
 
 @pytest.mark.parametrize("when", ["recording", "reading"])
 def test_a_driver_that_refuses_is_counted_and_said_once_and_steps_go_on(
-    driver: Driver, caplog: pytest.LogCaptureFixture, when: str
+    driver: FakeDriver, caplog: pytest.LogCaptureFixture, when: str
 ) -> None:
     timed = Timed(driver)
     timed.step()
-    driver.fail(719)
+    driver.fail("record", 719)
+    driver.fail("elapsed", 719)
     with caplog.at_level(logging.ERROR):
         if when == "reading":
             timed.current.drain(8)
@@ -237,7 +197,7 @@ def test_a_driver_that_refuses_is_counted_and_said_once_and_steps_go_on(
     assert not timed.current.times_taken
 
 
-def test_what_was_published_is_no_event_of_the_device(driver: Driver) -> None:
+def test_what_was_published_is_no_event_of_the_device(driver: FakeDriver) -> None:
     timed = Timed(driver)
     runner = timed.scheduler.target
     timed.scheduler.step("DECODE", lambda: timed.scheduler.graph(runner, "DECODE", "IN_REPLAY"))
@@ -245,7 +205,7 @@ def test_what_was_published_is_no_event_of_the_device(driver: Driver) -> None:
     assert timed.scheduler.ledger.health.errors["drain"] == 1
 
 
-def test_events_and_streams_that_are_none_are_refused(driver: Driver) -> None:
+def test_events_and_streams_that_are_none_are_refused(driver: FakeDriver) -> None:
     made: Any = COMPILED
     path = str(driver.path)
     for streams, events, error in (

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import gc
 import logging
 import os
 import threading
 import time
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Self
 
 from sglang_fence import __version__
 from sglang_fence.errors import UserError
+from sglang_fence.garbage import no_garbage_collection
 from sglang_fence.observe.flight.crashes import CrashHooks
 from sglang_fence.observe.flight.facts import Cause, Clock, Dump
 from sglang_fence.observe.flight.form import to_text
@@ -20,7 +20,6 @@ from sglang_fence.observe.flight.snapshot import progress_of, stack_of, steps_of
 from sglang_fence.observe.flight.watchdog import Watchdog
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
     from pathlib import Path
     from types import TracebackType
 
@@ -125,7 +124,7 @@ class FlightRecorder(AbstractContextManager["FlightRecorder"]):
             logger.error("flight recorder: no dump (%s): another one is still being written", cause)
             return None
         try:
-            with _no_garbage_collection():
+            with no_garbage_collection():  # it may be an event or a tensor, whose end calls the device
                 path = self._files.write(to_text(self.snapshot(cause, detail)), cause.value)
         except Exception:
             logger.exception("flight recorder: no dump (%s)", cause)
@@ -180,15 +179,3 @@ def recording(probe: Recording, options: FlightOptions, *, virtual: bool) -> Abs
         ConfigError: as for :class:`FlightRecorder`.
     """
     return FlightRecorder(probe, options, virtual=virtual) if probe.recording else nullcontext()
-
-
-@contextmanager
-def _no_garbage_collection() -> Generator[None]:
-    """Collect no garbage meanwhile: what it frees may be an event or a tensor, whose end calls the device."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()

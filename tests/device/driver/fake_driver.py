@@ -46,6 +46,10 @@ class FakeDriver:
         letter = next(letter for letter, name in ENTRIES.items() if name == entry)
         self._library.fake_fail(letter.encode(), status, after)
 
+    def capture(self, stream: int) -> None:
+        """Let a stream capture; 0: none."""
+        self._library.fake_capture(ctypes.c_void_p(stream))
+
     @property
     def calls(self) -> list[Call]:
         """All calls so far."""

@@ -1,5 +1,6 @@
 /* A CUDA driver for tests: it keeps a log of the calls, and answers by what it was told. Handles are plain numbers. */
 
+#include <stddef.h>
 #include <string.h>
 
 enum { CALLS = 4096, EVENTS = 4096 };
@@ -11,6 +12,7 @@ typedef struct {
 
 static Call calls[CALLS];
 static int count;
+static void *capturing;
 static float moments_ms[EVENTS];
 static int reached[EVENTS];
 static int status_of[128];  /* by the call's letter: what it answers; 0: it does what it is for */
@@ -57,6 +59,7 @@ int cuEventElapsedTime(float *ms, void *start, void *end)
 void fake_reset(void)
 {
     count = 0;
+    capturing = NULL;
     memset(reached, 0, sizeof reached);
     memset(status_of, 0, sizeof status_of);
     memset(good_calls, 0, sizeof good_calls);
@@ -88,7 +91,11 @@ char fake_call(int place, unsigned long *first, unsigned long *second)
 
 int cuStreamIsCapturing(void *stream, int *status)
 {
-    (void)stream;
-    *status = 0;
+    *status = capturing != NULL && stream == capturing;
     return 0;
+}
+
+void fake_capture(void *stream)
+{
+    capturing = stream;
 }
