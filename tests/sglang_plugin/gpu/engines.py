@@ -154,13 +154,13 @@ class Engine:
             if not self._counts or steps == self.counted().total() or time.monotonic() > deadline:
                 return found
 
-    def force(self, *, coarse: bool) -> None:
-        """Let every fence be coarse from here on, or none that needn't be.
+    def force(self, how: int) -> None:
+        """Let every fence be coarse from here on (1), none that needn't be (0), or so many in turn (more).
 
         Raises:
             RuntimeError: the engine doesn't say that it is so.
         """
-        asked, told = str(int(coarse)), self.folder / "forced"
+        asked, told = str(how), self.folder / "forced"
         (self.folder / "force").write_text(asked)
         deadline, pause = time.monotonic() + PATIENCE_S, threading.Event()
         while not told.exists() or told.read_text() != asked:
@@ -168,6 +168,11 @@ class Engine:
                 msg = f"fences aren't forced:\n{self.log.read_text(errors='replace')[-4000:]}"
                 raise RuntimeError(msg)
             pause.wait(0.05)
+
+    def moments(self) -> list[tuple[bool, float]]:
+        """Return each decode's barrier while fences were forced in turn: whether it was, and when, in µs."""
+        pairs = (line.split() for line in (self.folder / "moments").read_text().splitlines())
+        return [(forced == "1", int(ns) / 1e3) for forced, ns in pairs]
 
     def _dumped(self, asked: str) -> dict[str, Any] | None:
         """Return the dump that answers what was asked for, if it is there."""

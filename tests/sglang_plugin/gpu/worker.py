@@ -27,6 +27,7 @@ ENGINE = {
     "mem_fraction_static": 0.9,  # of what is free at its start, which others that start beside it take from
     "random_seed": 1,
     "skip_server_warmup": True,
+    "sleep_on_idle": True,  # an engine that waits for its turn takes no core from the one that runs
 }
 
 
