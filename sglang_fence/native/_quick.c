@@ -27,6 +27,8 @@ static const char *const likeness_names[LIKENESSES] = {
 
 #include "_quick_raised.h"
 
+#include "_quick_numbers.h"
+
 #include "_quick_rows.h"
 
 #include "_quick_times.h"
@@ -122,6 +124,20 @@ static PyObject *repeating_ask_forced(repeating_t *self, PyObject *args)
     Py_RETURN_NONE;
 }
 
+static PyObject *repeating_get_progress(repeating_t *self, void *ignored)
+{
+    (void)ignored;
+    return Py_NewRef(self->progress == NULL ? Py_None : self->progress);
+}
+
+static int repeating_set_progress(repeating_t *self, PyObject *progress, void *ignored)
+{
+    (void)ignored;
+    self->in_hand = number_in(progress, in_hand_type);
+    put(&self->progress, Py_XNewRef(progress)); /* NULL: it is deleted, and read as None */
+    return 0;
+}
+
 static PyObject *repeating_launch(repeating_t *self, PyObject *general)
 {
     return make_hook(LAUNCH, self, general);
@@ -176,6 +192,7 @@ static int repeating_clear(repeating_t *self)
     Py_CLEAR(self->forced);
     Py_CLEAR(self->unset_in);
     Py_CLEAR(self->unset_name);
+    self->in_hand = NULL;
     Py_CLEAR(self->progress);
     Py_CLEAR(self->cost_ns);
     Py_CLEAR(self->kept_type);
@@ -223,9 +240,13 @@ static PyMemberDef repeating_members[] = {
     {"scheduler", T_OBJECT, offsetof(repeating_t, scheduler), 0, NULL},
     {"batch", T_OBJECT, offsetof(repeating_t, batch), 0, NULL},
     {"demote", T_OBJECT, offsetof(repeating_t, demote), 0, NULL},
-    {"progress", T_OBJECT, offsetof(repeating_t, progress), 0, NULL},
     {"like", T_OBJECT, offsetof(repeating_t, like), READONLY, NULL},
     {NULL, 0, 0, 0, NULL},
+};
+
+static PyGetSetDef repeating_properties[] = {
+    {"progress", (getter)repeating_get_progress, (setter)repeating_set_progress, NULL, NULL},
+    {NULL, NULL, NULL, NULL, NULL},
 };
 
 static PyType_Slot repeating_slots[] = {
@@ -233,6 +254,7 @@ static PyType_Slot repeating_slots[] = {
     {Py_tp_init, repeating_init},
     {Py_tp_methods, repeating_methods},
     {Py_tp_members, repeating_members},
+    {Py_tp_getset, repeating_properties},
     {Py_tp_traverse, repeating_traverse},
     {Py_tp_clear, repeating_clear},
     {Py_tp_dealloc, repeating_dealloc},
@@ -262,6 +284,8 @@ static int quick_exec(PyObject *module)
     int status = PyModule_AddObjectRef(module, "Repeating", type);
     if (status == 0)
         status = PyModule_AddStringConstant(module, "SOURCE", SOURCE);
+    if (status == 0)
+        status = add_number_types(module);
     if (status == 0)
         status = add_hook_type(module);
     if (status == 0)

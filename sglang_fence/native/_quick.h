@@ -61,6 +61,8 @@ typedef struct {
     char extends, sole; /* of like: see Likeness */
     PyObject *scheduler, *batch, *demote, *forced, *unset_in, *unset_name, *progress, *cost_ns;
     PyObject *like, *part[LIKENESSES];                 /* owned; there together, or NULL together */
+    number_t *cell_steps, *route_steps;                /* in those two parts, where they are of a type made here */
+    number_t *in_hand;                                 /* in progress, where that is */
     PyObject *kept_type, *kept_value, *kept_traceback; /* an exception that is to be raised yet; owned */
     row_t *rows;
     Py_ssize_t row_count;
@@ -85,6 +87,13 @@ static inline void put(PyObject **place, PyObject *owned)
     PyObject *before = *place;
     *place = owned;
     Py_XDECREF(before);
+}
+
+/* Have the cache lines of something fetched that is looked at soon, while what comes before it is waited for. */
+static inline void fetch(const void *at, size_t size)
+{
+    for (size_t place = 0; at != NULL && place < size; place += 64)
+        __builtin_prefetch((const char *)at + place);
 }
 
 static inline number_t now_ns(void)

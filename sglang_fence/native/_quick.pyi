@@ -10,6 +10,12 @@ Row: TypeAlias = tuple[int, int, int, int, int, int, int, int | None, Any, int]
 
 SOURCE: str  # the digest of the source that this was compiled from
 
+class Counted:
+    steps: int
+
+class InHand:
+    in_hand: int
+
 class Repeating:
     number: int
     open: bool

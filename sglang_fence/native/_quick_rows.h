@@ -23,11 +23,18 @@ static number_t tokens_of(PyObject *batch, Py_ssize_t size)
     return tokens ? tokens : size;
 }
 
+/* Where a step is written; NULL: nowhere. */
+static row_t *row_at(repeating_t *self, number_t number)
+{
+    return self->row_count ? &self->rows[number % self->row_count] : NULL;
+}
+
 static void write_row(repeating_t *self, PyObject *like, number_t number, number_t size, number_t tokens)
 {
-    if (!self->row_count)
+    row_t *row = row_at(self, number);
+    if (row == NULL)
         return;
-    row_t *row = self->row = &self->rows[number % self->row_count];
+    self->row = row;
     PyObject *before = row->like;
     row->like = Py_NewRef(like);
     row->started_ns = now_ns();

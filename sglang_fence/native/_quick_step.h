@@ -31,6 +31,8 @@ static void become_like(repeating_t *self, PyObject *like, PyObject *const *part
     self->like = Py_XNewRef(like);
     for (int place = 0; place < LIKENESSES; place++)
         self->part[place] = like == NULL ? NULL : part[place];
+    self->cell_steps = number_in(self->part[CELL], counted_type);
+    self->route_steps = number_in(self->part[ROUTE], counted_type);
     for (int place = 0; place <= LIKENESSES; place++)
         Py_XDECREF(before[place]);
 }
@@ -53,7 +55,13 @@ static int attribute_is(PyObject *object, enum name name, PyObject *wanted)
 
 static int note_results_in_hand(repeating_t *self, number_t newest)
 {
-    PyObject *number = PyLong_FromLongLong(newest < NO_STEP ? NO_STEP : newest);
+    if (newest < NO_STEP)
+        newest = NO_STEP;
+    if (self->in_hand != NULL) {
+        *self->in_hand = newest;
+        return 0;
+    }
+    PyObject *number = PyLong_FromLongLong(newest);
     if (number == NULL)
         return -1;
     PyObject *progress = Py_NewRef(self->progress);
@@ -107,6 +115,8 @@ int step_begins(repeating_t *self, PyObject *args)
         return 0;
     self->metered = number % COST_SAMPLE == METERED;
     number_t began = self->metered ? now_ns() : 0;
+    fetch(row_at(self, number), sizeof(row_t));
+    fetch(self->in_hand, 1);
     if (tries_to_begin(self, scheduler, batch, number) != 1)
         return 0;
     self->number = number;
@@ -184,6 +194,11 @@ static int is_owner(PyObject *scheduler, PyObject *owner)
 /* Count the step in both places; where that can't be done (-1) in none, and no exception is set. */
 static int count_step(repeating_t *self)
 {
+    if (self->cell_steps != NULL && self->route_steps != NULL) {
+        ++*self->cell_steps;
+        ++*self->route_steps;
+        return 0;
+    }
     PyObject *cell = Py_XNewRef(self->part[CELL]), *route = Py_XNewRef(self->part[ROUTE]);
     int status = cell == NULL || route == NULL ? -1 : add_steps(cell, 1);
     if (status == 0 && (status = add_steps(route, 1)) < 0) {
@@ -216,12 +231,23 @@ static PyObject *event_of(repeating_t *self, PyObject *scheduler, PyObject *owne
     return NULL;
 }
 
+/* What a step writes at its end. */
+static void fetch_ending(repeating_t *self)
+{
+    fetch(self->cell_steps, 1);
+    fetch(self->route_steps, 1);
+    fetch(self->row, sizeof(row_t));
+    if (self->times.every && self->number % self->times.every == 0 && self->times.count)
+        fetch(next_slot(&self->times), sizeof(slot_t));
+}
+
 int step_ends(repeating_t *self, PyObject *args)
 {
     number_t began = self->metered ? now_ns() : 0;
     if (self->like == NULL || !self->resolved || PyTuple_Size(args) != 2 ||
         PyTuple_GetItem(args, 1) != self->scheduler)
         return 0;
+    fetch_ending(self);
     PyObject *like = Py_NewRef(self->like), *owner = Py_NewRef(self->part[OWNER]);
     PyObject *event = event_of(self, PyTuple_GetItem(args, 1), owner);
     Py_DECREF(owner);

@@ -137,6 +137,12 @@ static void make_room(times_t *times)
     times->pending--;
 }
 
+/* Where the events of the next step are, once there is room; there is one at least. */
+static slot_t *next_slot(times_t *times)
+{
+    return &times->slots[(times->first + times->pending) % times->count];
+}
+
 /* Record the moments of the open step, whose schedule stream is about to wait for `event`; and its end, if asked to. */
 static void record_times(repeating_t *self, PyObject *like, PyObject *event, int with_end)
 {
@@ -151,7 +157,7 @@ static void record_times(repeating_t *self, PyObject *like, PyObject *event, int
     if (!times->on) /* no more: that was found out just now */
         return;
     make_room(times);
-    slot_t *slot = &times->slots[(times->first + times->pending) % times->count];
+    slot_t *slot = next_slot(times);
     const char *call = "cuEventRecord";
     int status = with_end ? times->record(slot->end, times->forward) : 0;
     if (!status) {

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from sglang_fence.catalogue import DURATION_BUCKETS
 from sglang_fence.contract import FenceKind, ForwardMode, SharedReadEnds
+from sglang_fence.observe.numbers import Counted
 from sglang_fence.observe.observer import Observer
 from sglang_fence.observe.standing import Facts, Health
 
@@ -79,20 +80,20 @@ def bucket_of(us: float) -> int:
     return bisect_left(_BOUNDS_US, us)
 
 
-class Route:
+class Route(Counted):
     """One sequence of phases that steps of a kind went through, and how many did."""
 
-    __slots__ = ("phases", "steps")
+    __slots__ = ("phases",)
 
     def __init__(self, phases: list[Phase]) -> None:
         self.phases = phases
         self.steps = 0
 
 
-class Cell:
+class Cell(Counted):
     """Steps of one kind."""
 
-    __slots__ = ("forward", "lost_slack_us", "lost_us", "routes", "slack", "steps", "wait")
+    __slots__ = ("forward", "lost_slack_us", "lost_us", "routes", "slack", "wait")
 
     def __init__(self) -> None:
         self.steps = 0

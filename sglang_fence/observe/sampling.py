@@ -12,7 +12,7 @@ DEFAULT_TIMING_EVERY = 101
 """Device times are taken on each so-many-th step: fewer than one in a hundred, so that their cost is beyond the step's
 p99; and a prime, so that no rhythm of the steps hides behind it. Measured in ``docs/observing.md``."""
 
-START_EVERY = 32
+START_EVERY = 64
 """The start of a forward is timed on each so-many-th step at the most: its event stands before the launch, and holds
 each forward back by more than 1 µs. The forward's time and the gap before it are taken there, and behind coarse
 steps."""

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+from sglang_fence.observe.numbers import InHand
 from sglang_fence.observe.record import NO_STEP
 
 NEVER = -1
 """``Progress.settled_ns`` before the device was first known to be done with all."""
 
 
-class Progress:
+class Progress(InHand):
     """Plain numbers, each written by one assignment on the serving thread and read from any.
 
     Step numbers are those since the serving began: :meth:`settle` forgets them, since who serves on may count from 0.
     """
 
-    __slots__ = ("awaited", "in_hand", "in_order", "settled_ns", "timed")
+    __slots__ = ("awaited", "in_order", "settled_ns", "timed")
 
     def __init__(self) -> None:
         self.awaited = NO_STEP

@@ -118,13 +118,10 @@ def _check_times(report: Report, label: str, ledger: Ledger) -> None:
 
 
 def _check_near(report: Report, label: str, warm: Ledger) -> None:
-    """Check that ``big`` says what was seen before; without the first block, which is cold: few forwards are timed."""
-    slack, wait, forward = (mean_us(warm, name, mode="decode") for name in ("slack", "wait", "forward"))
-    holds = (
-        forward["count"] > 0
-        and abs(slack["mean_us"] / SLACK_US - 1) < 0.1
-        and abs(forward["mean_us"] / FORWARD_US - 1) < 0.1
-        and 0 < wait["mean_us"] < forward["mean_us"]
-    )
-    told = {"slack": slack, "wait": wait, "forward": forward}
-    report.claim(f"{label}: slack, wait and forward are near what was seen before", holds=holds, **told)
+    """Check that ``big`` says what was seen before; without the first block, which is cold.
+
+    Of its forwards too few are timed for a mean: one in a thousand, and those behind an extend, which wait for it.
+    """
+    slack, wait = (mean_us(warm, name, mode="decode") for name in ("slack", "wait"))
+    holds = abs(slack["mean_us"] / SLACK_US - 1) < 0.1 and 0 < wait["mean_us"] < FORWARD_US
+    report.claim(f"{label}: slack and wait are near what was seen before", holds=holds, slack=slack, wait=wait)

@@ -84,5 +84,7 @@ def _obey(folder: Path, alternation: _Alternation, asked: int) -> None:
         alternation.moments = []
     if asked > 1:
         alternation.run = asked
+    elif asked:
+        os.environ[SWITCH] = "1"
     else:
-        os.environ[SWITCH] = str(asked)
+        os.environ.pop(SWITCH, None)  # as in a server whose operator never heard of it
