@@ -29,6 +29,8 @@ static const char *const likeness_names[LIKENESSES] = {
 
 #include "_quick_numbers.h"
 
+#include "_quick_histogram.h"
+
 #include "_quick_rows.h"
 
 #include "_quick_times.h"
@@ -179,6 +181,7 @@ static int repeating_traverse(repeating_t *self, visitproc visit, void *arg)
         Py_VISIT(self->rows[place].like);
     for (Py_ssize_t place = 0; place < self->times.count; place++)
         Py_VISIT(self->times.slots[place].like);
+    Py_VISIT(self->times.marker_of);
     Py_VISIT(self->times.settle);
     Py_VISIT(self->times.fail);
     return 0;
@@ -286,6 +289,8 @@ static int quick_exec(PyObject *module)
         status = PyModule_AddStringConstant(module, "SOURCE", SOURCE);
     if (status == 0)
         status = add_number_types(module);
+    if (status == 0)
+        status = add_histogram_type(module);
     if (status == 0)
         status = add_hook_type(module);
     if (status == 0)

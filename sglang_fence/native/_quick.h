@@ -10,7 +10,7 @@
 #include <structmember.h>
 #include <time.h>
 
-#define COST_SAMPLE 61 /* as in sglang_fence/sglang_plugin/repeating.py, as all that follows */
+#define COST_SAMPLE 31 /* as in sglang_fence/sglang_plugin/repeating.py, as all that follows */
 #define METERED (COST_SAMPLE / 2)
 #define NO_STEP (-1)
 #define NOT_YET (-1)
@@ -48,6 +48,8 @@ typedef struct {
     Py_ssize_t count, first, pending, given_up;
     double copy_us, busy_us;
     PyObject *settle, *fail; /* owned */
+    PyObject *marker_of;     /* whose handle `marker` is: a graph publishes one event each time; owned */
+    void *marker;
     number_t every;          /* of each so-many-th step; 0: of none */
 } times_t;
 

@@ -16,6 +16,16 @@ class Counted:
 class InHand:
     in_hand: int
 
+class Histogram:
+    def __init__(self, buckets: int) -> None: ...
+    def add(self, us: float, /) -> None: ...
+    @property
+    def sum_us(self) -> float: ...
+    @property
+    def counts(self) -> list[int]: ...
+    @property
+    def count(self) -> int: ...
+
 class Repeating:
     number: int
     open: bool

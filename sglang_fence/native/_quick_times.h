@@ -56,6 +56,7 @@ static void discard_times(times_t *times)
     for (Py_ssize_t place = 0; place < times->count; place++)
         Py_XDECREF(times->slots[place].like);
     PyMem_Free(times->slots);
+    Py_XDECREF(times->marker_of);
     Py_XDECREF(times->settle);
     Py_XDECREF(times->fail);
     if (times->library != NULL)
@@ -143,13 +144,26 @@ static slot_t *next_slot(times_t *times)
     return &times->slots[(times->first + times->pending) % times->count];
 }
 
+/* The driver's handle of a published event, which it has for as long as it lives; NULL: it has none. */
+static void *handle_of_marker(repeating_t *self, PyObject *event)
+{
+    if (event == self->times.marker_of)
+        return self->times.marker;
+    PyObject *number = PyObject_GetAttr(event, name_of[N_CUDA_EVENT]);
+    void *marker = number == NULL ? NULL : handle_from(number);
+    Py_XDECREF(number);
+    if (marker != NULL) {
+        self->times.marker = marker;
+        put(&self->times.marker_of, Py_NewRef(event));
+    }
+    return marker;
+}
+
 /* Record the moments of the open step, whose schedule stream is about to wait for `event`; and its end, if asked to. */
 static void record_times(repeating_t *self, PyObject *like, PyObject *event, int with_end)
 {
     times_t *times = &self->times;
-    PyObject *number = PyObject_GetAttr(event, name_of[N_CUDA_EVENT]);
-    void *marker = number == NULL ? NULL : handle_from(number);
-    Py_XDECREF(number);
+    void *marker = handle_of_marker(self, event);
     if (marker == NULL) {
         times_fail(self, "cuda_event", 0);
         return;

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from sglang_fence.catalogue import DURATION_BUCKETS
 from sglang_fence.contract import FenceKind, ForwardMode, SharedReadEnds
-from sglang_fence.observe.numbers import Counted
+from sglang_fence.observe.numbers import Counted, Histogram, bounds_us
 from sglang_fence.observe.observer import Observer
 from sglang_fence.observe.standing import Facts, Health
 
@@ -25,9 +25,6 @@ __all__ = ["BUCKETS", "Cell", "Durations", "Exemplar", "Facts", "Health", "Ledge
 
 BUCKETS = len(DURATION_BUCKETS)
 """Finite buckets; one more is for what is longer."""
-
-_BOUNDS_US = tuple(float(2**exponent) for exponent in range(BUCKETS))
-"""The buckets' upper bounds in µs, exactly."""
 
 
 class StepKind(NamedTuple):
@@ -52,32 +49,20 @@ class Exemplar(NamedTuple):
     """Wall clock, since the Unix epoch."""
 
 
-class Durations:
+class Durations(Histogram):
     """A histogram over the catalogue's buckets, in µs."""
 
-    __slots__ = ("counts", "exemplars", "sum_us")
+    __slots__ = ("exemplars",)
 
     def __init__(self) -> None:
-        self.counts = [0] * (BUCKETS + 1)
-        """Steps by bucket, not cumulated; the last is for what is longer than every bucket."""
-        self.sum_us = 0.0
+        super().__init__(BUCKETS)
         self.exemplars: dict[int, Exemplar] = {}
         """The newest by bucket."""
-
-    def add(self, us: float) -> None:
-        """Count one in; ``us`` isn't negative."""
-        self.counts[bisect_left(_BOUNDS_US, us)] += 1
-        self.sum_us += us
-
-    @property
-    def count(self) -> int:
-        """How many were added."""
-        return sum(self.counts)
 
 
 def bucket_of(us: float) -> int:
     """Which bucket takes ``us``: the first whose upper bound, 2^k µs, isn't below it."""
-    return bisect_left(_BOUNDS_US, us)
+    return bisect_left(bounds_us(BUCKETS), us)
 
 
 class Route(Counted):
@@ -238,14 +223,10 @@ class Ledger(Observer):
 
     def add_durations(self, cell: Cell, record: StepRecord) -> None:
         """Count the durations of a timed step in, where its kind is counted."""
-        if (us := record.slack_us) is not None:  # as Durations.add(), in place: these two are of every step
-            durations = cell.slack
-            durations.counts[bisect_left(_BOUNDS_US, us)] += 1
-            durations.sum_us += us
+        if (us := record.slack_us) is not None:
+            cell.slack.add(us)
         if (us := record.wait_us) is not None:
-            durations = cell.wait
-            durations.counts[bisect_left(_BOUNDS_US, us)] += 1
-            durations.sum_us += us
+            cell.wait.add(us)
         if (us := record.forward_us) is not None:
             cell.forward.add(us)
         if (us := record.gap_us) is not None and record.gap_last is not None:

@@ -79,6 +79,7 @@ class ApplyBarrier(Handler):
     def over(self, token: Verdict, /) -> None:  # noqa: D102 - see Handler
         steps = self._steps
         steps.current.open = False
+        self._watch.meter.on = False  # what is measured from here on isn't this step's
         probe = steps.probe
         if steps.marks:
             leave(self._range)
@@ -115,7 +116,6 @@ class OnIdle(Handler):
         self._watch = watch
 
     def before(self, *_: Any) -> None:  # noqa: ANN401, D102 - see Handler
-        self._watch.meter.on = False  # the scheduler spins here: what this costs isn't a step's
         self._watch.steps.idle()
 
 

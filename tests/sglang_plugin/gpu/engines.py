@@ -43,7 +43,8 @@ class Engine:
         eagle: whether it speculates.
         plugin: whether the plugin is loaded.
         environ: more variables.
-        plugins: test plugins beside it: barriers are counted by one of their own, and the ledger is dumped.
+        plugins: test plugins; by default those beside it: barriers are counted by one of their own, and the ledger is
+            dumped.
     """
 
     def __init__(
@@ -55,11 +56,13 @@ class Engine:
         eagle: bool = False,
         plugin: bool = True,
         environ: Mapping[str, str] | None = None,
-        plugins: tuple[str, ...] = OBSERVING,
+        plugins: tuple[str, ...] | None = None,
     ) -> None:
+        if plugins is None:
+            plugins = OBSERVING if plugin else ()
         self.folder = scratch / name
         self.folder.mkdir(parents=True, exist_ok=True)
-        names = ["sglang_fence", *plugins] if plugin else ["none"]
+        names = ["sglang_fence", *plugins] if plugin else list(plugins) or ["none"]
         dist = self.folder / "plugins/fence_test_plugins-1.dist-info"
         dist.mkdir(parents=True, exist_ok=True)
         (dist / "METADATA").write_text("Metadata-Version: 2.1\nName: fence-test-plugins\nVersion: 1\n")

@@ -4,8 +4,8 @@ SGLang reads the switch from its environment at each barrier, and here the envir
 ``force`` says is so once the file ``forced`` says the same. So one engine is compared with itself.
 
 ``1``: coarse. ``0``: not. ``16``, or another number above one: coarse for so many decodes, then not for so many, and so
-on. The moments of those barriers are in the file ``moments`` as soon as another of these is asked for, one line each:
-``0`` or ``1`` for whether this one is forced coarse, and the host's clock in ns.
+on. The moments of those barriers are added to the file ``moments`` as soon as another of these is asked for, a line
+each: ``0`` or ``1`` for whether this one is forced coarse, and the host's clock in ns.
 """
 
 # ruff: noqa: ANN401 - what SGLang hands over has no types
@@ -80,7 +80,8 @@ def _obey(folder: Path, alternation: _Alternation, asked: int) -> None:
     alternation.run = 0
     if moments := alternation.moments:
         lines = [f"{forced} {ns}\n" for forced, ns in moments]
-        (folder / "moments").write_text("".join(lines), encoding="utf-8")
+        with (folder / "moments").open("a", encoding="utf-8") as out:
+            out.writelines(lines)
         alternation.moments = []
     if asked > 1:
         alternation.run = asked
