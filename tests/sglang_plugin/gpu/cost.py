@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import statistics
 from contextlib import ExitStack
-from itertools import groupby, pairwise
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 from tests.sglang_plugin.gpu.engines import Engine
-from tests.sglang_plugin.gpu.ledgers import cost_us, gaps_us, lost_us, since, steps
+from tests.sglang_plugin.gpu.ledgers import cost_us, gaps_us, lost_us, mean_us, since, steps
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -126,33 +126,29 @@ def _explain(report: Report, name: str, without: Engine, every: Engine, new_toke
     ledger = since(every.ledger(), before)
     forced = {"mode": "decode", "reason": "forced"}
     lost = lost_us(ledger, **forced) / max(1, steps(ledger, **forced))
-    slower = slower_us(without.moments())
+    slower = slower_us(without.took_us())
     median = slower["median"]
     report.claim(
         f"{name}: lost time explains what forced coarse costs, within 20 % or 2 µs",
         holds=lost > 0 and abs(lost - median) <= max(2.0, 0.2 * abs(median)),
         lost_us_a_step=round(lost, 2),
         slower_us_a_step=slower,
-        slower_while_observed=slower_us(every.moments()),
+        slower_while_observed=slower_us(every.took_us()),
         gaps=gaps_us(ledger),
+        forward={fence: mean_us(ledger, "forward", mode="decode", fence=fence) for fence in ("fine", "coarse")},
         unresolved=ledger["unresolved"],
     )
 
 
-def slower_us(moments: Sequence[tuple[bool, float]]) -> dict[str, float]:
+def slower_us(took_us: Sequence[tuple[bool, float]]) -> dict[str, float]:
     """Return by how many µs a step a forced run is longer than its neighbours: the median over runs, and quartiles.
 
     A run counts with the median of its steps, so that a step that the host held up doesn't; and is held against the
-    mean of the run before and the one after, so that a drift isn't seen. Runs that are cut short, or reach over the end
-    of a block, are left out, with their neighbours.
+    mean of the run before and the one after, so that a drift isn't seen. Runs that the end of a block cuts short are left
+    out, with their neighbours.
     """
-    steps_us = [(forced, after - at) for (forced, at), (_, after) in pairwise(moments)]
-    usual = statistics.median(us for _, us in steps_us)
-    runs = [(forced, [us for _, us in found][SETTLING:]) for forced, found in groupby(steps_us, key=lambda one: one[0])]
-    whole = [
-        (forced, statistics.median(run) if len(run) == RUN - SETTLING and max(run) < 5 * usual else None)
-        for forced, run in runs
-    ]
+    runs = [(forced, [us for _, us in found][SETTLING:]) for forced, found in groupby(took_us, key=lambda one: one[0])]
+    whole = [(forced, statistics.median(run) if len(run) == RUN - SETTLING else None) for forced, run in runs]
     found = [
         run - (before + after) / 2
         for (_, before), (forced, run), (_, after) in zip(whole, whole[1:], whole[2:], strict=False)

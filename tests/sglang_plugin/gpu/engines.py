@@ -172,10 +172,10 @@ class Engine:
                 raise RuntimeError(msg)
             pause.wait(0.05)
 
-    def moments(self) -> list[tuple[bool, float]]:
-        """Return each decode's barrier while fences were forced in turn: whether it was, and when, in µs."""
-        pairs = (line.split() for line in (self.folder / "moments").read_text().splitlines())
-        return [(forced == "1", int(ns) / 1e3) for forced, ns in pairs]
+    def took_us(self) -> list[tuple[bool, float]]:
+        """Return each decode while fences were forced in turn: whether its own was, and how long the step took."""
+        pairs = (line.split() for line in (self.folder / "took").read_text().splitlines())
+        return [(forced == "1", float(us)) for forced, us in pairs]
 
     def _dumped(self, asked: str) -> dict[str, Any] | None:
         """Return the dump that answers what was asked for, if it is there."""

@@ -4,8 +4,9 @@ SGLang reads the switch from its environment at each barrier, and here the envir
 ``force`` says is so once the file ``forced`` says the same. So one engine is compared with itself.
 
 ``1``: coarse. ``0``: not. ``16``, or another number above one: coarse for so many decodes, then not for so many, and so
-on. The moments of those barriers are added to the file ``moments`` as soon as another of these is asked for, a line
-each: ``0`` or ``1`` for whether this one is forced coarse, and the host's clock in ns.
+on. How long each of those took on the device is added to the file ``took`` as soon as another of these is asked for, a
+line each: ``0`` or ``1`` for whether its fence was forced coarse, and the µs from the end of its forward, which that
+fence may wait for, to the end of the next.
 """
 
 # ruff: noqa: ANN401 - what SGLang hands over has no types
@@ -15,8 +16,8 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-import time
 from importlib import import_module
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -29,21 +30,31 @@ class _Alternation:
 
     Attributes:
         run: decodes that are alike in one go; 0: none is forced here.
-        moments: of each, whether it was forced, and when.
+        ends: of each, whether it was forced, and the event at its end.
     """
 
     def __init__(self) -> None:
         self.run = 0
-        self.moments: list[tuple[int, int]] = []
+        self.ends: list[tuple[int, Any]] = []
+        self._event: Any = import_module("torch").cuda.Event
 
     def barrier(self, original: Any, scheduler: Any) -> Any:
         """Decide what this barrier is."""
         run = self.run
         if run and scheduler.cur_batch_for_debug.forward_mode.name == "DECODE":
-            forced = 1 - len(self.moments) // run % 2
+            forced = 1 - len(self.ends) // run % 2
             os.environ[SWITCH] = str(forced)
-            self.moments.append((forced, time.perf_counter_ns()))
+            event = self._event(enable_timing=True)
+            event.record(scheduler.forward_stream)
+            self.ends.append((forced, event))
         return original(scheduler)
+
+    def took_us(self) -> list[tuple[int, float]]:
+        """Return for each step but the last whether it was forced, and how long it took; forget them."""
+        ends, self.ends = self.ends, []
+        if ends:
+            ends[-1][1].synchronize()
+        return [(forced, end.elapsed_time(following) * 1e3) for (forced, end), (_, following) in pairwise(ends)]
 
 
 def register() -> None:
@@ -78,11 +89,8 @@ def _watch(folder: Path, alternation: _Alternation) -> None:
 
 def _obey(folder: Path, alternation: _Alternation, asked: int) -> None:
     alternation.run = 0
-    if moments := alternation.moments:
-        lines = [f"{forced} {ns}\n" for forced, ns in moments]
-        with (folder / "moments").open("a", encoding="utf-8") as out:
-            out.writelines(lines)
-        alternation.moments = []
+    with (folder / "took").open("a", encoding="utf-8") as out:
+        out.writelines(f"{forced} {us:.3f}\n" for forced, us in alternation.took_us())
     if asked > 1:
         alternation.run = asked
     elif asked:
