@@ -18,11 +18,12 @@ static const char *const names[NAMES] = {
     "extend_num_tokens", "_war_barrier_enabled", "model_worker",           "last_shared_read_runner",
     "steps",             "in_hand",              "cuda_event",             "timing",
     "_record",           "pending",              "raw",                    "kind",
-    "published",         "last_fenced",
+    "published",         "last_fenced",          "model_runner",           "draft_extend_attn_backend",
 };
 
 static const char *const likeness_names[LIKENESSES] = {
-    "owner", "batch_mode", "graph", "graph_backend", "graph_mode", "resolved", "cell", "route",
+    "owner", "batch_mode", "graph", "graph_backend", "graph_mode", "resolved", "cell", "route", "extender",
+    "extend_backend", "extend_mode",
 };
 
 #include "_quick_raised.h"
@@ -56,7 +57,8 @@ static int repeating_init(repeating_t *self, PyObject *args, PyObject *kwargs)
     put(&self->cost_ns, Py_NewRef(cost_ns));
     self->number = NO_STEP;
     self->cost_sample = COST_SAMPLE;
-    PyObject **optional[] = {&self->demote, &self->forced, &self->unset_in, &self->unset_name, &self->progress};
+    PyObject **optional[] = {&self->demote,   &self->tell_extended, &self->forced,
+                             &self->unset_in, &self->unset_name,    &self->progress};
     for (size_t place = 0; place < sizeof optional / sizeof *optional; place++)
         if (*optional[place] == NULL)
             *optional[place] = Py_NewRef(Py_None);
@@ -75,7 +77,8 @@ static PyObject *arm_by(repeating_t *self, PyObject *args, const char *const *pa
     }
     int another = like != self->like && like != Py_None;
     for (int place = 0; another && place < LIKENESSES; place++)
-        if ((part[place] = PyObject_GetAttrString(like, part_names[place])) == NULL) {
+        if ((part[place] = part_names[place] == NULL ? Py_NewRef(Py_None)
+                                                     : PyObject_GetAttrString(like, part_names[place])) == NULL) {
             while (place-- > 0)
                 Py_DECREF(part[place]);
             return NULL;
@@ -100,13 +103,15 @@ static int truth_of(PyObject *object, const char *name)
 static PyObject *repeating_arm(repeating_t *self, PyObject *args)
 {
     PyObject *like = PyTuple_Size(args) > 0 ? PyTuple_GetItem(args, 0) : Py_None;
-    int extends = 0, sole = 0;
-    if (like != Py_None && ((extends = truth_of(like, "extends")) < 0 || (sole = truth_of(like, "sole")) < 0))
+    int extends = 0, sole = 0, coarse = 0;
+    if (like != Py_None && ((extends = truth_of(like, "extends")) < 0 || (sole = truth_of(like, "sole")) < 0 ||
+                            (coarse = truth_of(like, "coarse")) < 0))
         return NULL;
     PyObject *armed = arm_by(self, args, likeness_names);
     if (armed != NULL) {
         self->extends = (char)extends;
         self->sole = (char)sole;
+        self->coarse = (char)coarse;
     }
     return armed;
 }
@@ -155,6 +160,11 @@ static PyObject *repeating_resolve(repeating_t *self, PyObject *general)
     return make_hook(RESOLVE, self, general);
 }
 
+static PyObject *repeating_extend(repeating_t *self, PyObject *general)
+{
+    return make_hook(EXTEND, self, general);
+}
+
 static PyObject *repeating_barrier(repeating_t *self, PyObject *general)
 {
     return make_hook(BARRIER, self, general);
@@ -166,6 +176,7 @@ static int repeating_traverse(repeating_t *self, visitproc visit, void *arg)
     Py_VISIT(self->scheduler);
     Py_VISIT(self->batch);
     Py_VISIT(self->demote);
+    Py_VISIT(self->tell_extended);
     Py_VISIT(self->forced);
     Py_VISIT(self->unset_in);
     Py_VISIT(self->unset_name);
@@ -192,6 +203,7 @@ static int repeating_clear(repeating_t *self)
     Py_CLEAR(self->scheduler);
     Py_CLEAR(self->batch);
     Py_CLEAR(self->demote);
+    Py_CLEAR(self->tell_extended);
     Py_CLEAR(self->forced);
     Py_CLEAR(self->unset_in);
     Py_CLEAR(self->unset_name);
@@ -227,6 +239,7 @@ static PyMethodDef repeating_methods[] = {
     {"launch", (PyCFunction)repeating_launch, METH_O, NULL},
     {"inputs", (PyCFunction)repeating_inputs, METH_O, NULL},
     {"resolve", (PyCFunction)repeating_resolve, METH_O, NULL},
+    {"extend", (PyCFunction)repeating_extend, METH_O, NULL},
     {"barrier", (PyCFunction)repeating_barrier, METH_O, NULL},
     {NULL, NULL, 0, NULL},
 };
@@ -240,9 +253,11 @@ static PyMemberDef repeating_members[] = {
     {"open", T_BOOL, offsetof(repeating_t, open), 0, NULL},
     {"repeats", T_BOOL, offsetof(repeating_t, repeats), 0, NULL},
     {"has_resolved", T_BOOL, offsetof(repeating_t, resolved), 0, NULL},
+    {"has_extended", T_BOOL, offsetof(repeating_t, extended), 0, NULL},
     {"scheduler", T_OBJECT, offsetof(repeating_t, scheduler), 0, NULL},
     {"batch", T_OBJECT, offsetof(repeating_t, batch), 0, NULL},
     {"demote", T_OBJECT, offsetof(repeating_t, demote), 0, NULL},
+    {"tell_extended", T_OBJECT, offsetof(repeating_t, tell_extended), 0, NULL},
     {"like", T_OBJECT, offsetof(repeating_t, like), READONLY, NULL},
     {NULL, 0, 0, 0, NULL},
 };

@@ -17,7 +17,7 @@
 
 typedef long long number_t;
 
-enum progress { LAUNCHED, RESOLVED, FENCED };
+enum progress { LAUNCHED, RESOLVED, EXTENDED, FENCED };
 
 /* A step as the flight recorder keeps it. */
 typedef struct {
@@ -54,14 +54,17 @@ typedef struct {
 } times_t;
 
 /* The parts of a Likeness, in the order of their names in `likeness_names`. */
-enum likeness { OWNER, BATCH_MODE, GRAPH, GRAPH_BACKEND, GRAPH_MODE, RESULT, CELL, ROUTE, LIKENESSES };
+enum likeness {
+    OWNER, BATCH_MODE, GRAPH, GRAPH_BACKEND, GRAPH_MODE, RESULT, CELL, ROUTE, EXTENDER, EXTEND_BACKEND, EXTEND_MODE,
+    LIKENESSES
+};
 
 typedef struct {
     PyObject_HEAD
     number_t number, due, clock_ns, cost_sample;
-    char open, repeats, resolved, timed, metered, launching;
-    char extends, sole; /* of like: see Likeness */
-    PyObject *scheduler, *batch, *demote, *forced, *unset_in, *unset_name, *progress, *cost_ns;
+    char open, repeats, resolved, extended, timed, metered, launching;
+    char extends, sole, coarse; /* of like: see Likeness */
+    PyObject *scheduler, *batch, *demote, *tell_extended, *forced, *unset_in, *unset_name, *progress, *cost_ns;
     PyObject *like, *part[LIKENESSES];                 /* owned; there together, or NULL together */
     number_t *cell_steps, *route_steps;                /* in those two parts, where they are of a type made here */
     number_t *in_hand;                                 /* in progress, where that is */
@@ -75,7 +78,8 @@ typedef struct {
 /* Names of attributes, interned once. */
 enum name {
     N_RESULT_QUEUE, N_FORWARD_MODE, N_MAILBOX, N_REQS, N_EXTEND_TOKENS, N_ENABLED, N_WORKER, N_LAST_RUNNER, N_STEPS,
-    N_IN_HAND, N_CUDA_EVENT, N_TIMING, N_RECORD, N_PENDING, N_RAW, N_KIND, N_PUBLISHED, N_LAST_FENCED, NAMES
+    N_IN_HAND, N_CUDA_EVENT, N_TIMING, N_RECORD, N_PENDING, N_RAW, N_KIND, N_PUBLISHED, N_LAST_FENCED,
+    N_MODEL_RUNNER, N_EXTEND_BACKEND, NAMES
 };
 extern PyObject *name_of[NAMES];
 
@@ -109,6 +113,10 @@ static inline number_t now_ns(void)
 int step_begins(repeating_t *self, PyObject *args);
 /* Whether what a graph resolved is as it was. */
 int step_resolves(repeating_t *self, PyObject *result, PyObject *args);
+/* Whether a draft-extend that is about to run may be as the ones before. */
+int step_extends(repeating_t *self, PyObject *args);
+/* It has run: where it came out otherwise, or the step isn't a repetition by now, that is told. */
+void step_extended(repeating_t *self, PyObject *args);
 /* Whether the barrier is about to come out as it did; then the step is counted. */
 int step_ends(repeating_t *self, PyObject *args);
 /* The wait is enqueued. */
@@ -119,7 +127,7 @@ void step_demote(repeating_t *self);
 void forget_likeness(repeating_t *self);
 
 /* Make the hook of one of these kinds in front of `general`, or a call that only returns `general`. */
-enum hook_kind { LAUNCH, INPUTS, RESOLVE, BARRIER, GIVEN };
+enum hook_kind { LAUNCH, INPUTS, RESOLVE, EXTEND, BARRIER, GIVEN };
 PyObject *make_hook(enum hook_kind kind, repeating_t *repeating, PyObject *general);
 int add_hook_type(PyObject *module);
 /* The end of an object of a type made here, once what it holds is cleared. */

@@ -60,12 +60,28 @@ static PyObject *hook_resolve(hook_t *self, PyObject *args, PyObject *kwargs, in
     if (!step->repeats)
         return PyObject_Call(self->general, args, kwargs);
     PyObject *result = call_original(args, kwargs);
-    if (result == NULL || (plain && step_resolves(step, result, args)))
+    if (result == NULL || (step->repeats && plain && step_resolves(step, result, args)))
         return result;
-    step_demote(step);
+    if (step->repeats)
+        step_demote(step);
     PyObject *found = step->kept_type != NULL ? NULL : call_general_with(self->general, result, args, kwargs);
     Py_DECREF(result);
     return found;
+}
+
+static PyObject *hook_extend(hook_t *self, PyObject *args, PyObject *kwargs)
+{
+    repeating_t *step = self->repeating;
+    if (!step->repeats)
+        return PyObject_Call(self->general, args, kwargs);
+    if (!step_extends(step, args)) {
+        step_demote(step);
+        return call_general(self, args, kwargs);
+    }
+    PyObject *result = call_original(args, kwargs);
+    if (result != NULL)
+        step_extended(step, args);
+    return result;
 }
 
 static PyObject *hook_barrier(hook_t *self, PyObject *args, PyObject *kwargs, int plain)
@@ -91,6 +107,8 @@ static PyObject *hook_as(hook_t *self, PyObject *args, PyObject *kwargs)
         return hook_launch(self, args, kwargs, plain);
     case RESOLVE:
         return hook_resolve(self, args, kwargs, plain);
+    case EXTEND:
+        return hook_extend(self, args, kwargs);
     case BARRIER:
         return hook_barrier(self, args, kwargs, plain);
     default: /* INPUTS: of a repeated step no device moment is taken */

@@ -53,6 +53,17 @@ static int attribute_is(PyObject *object, enum name name, PyObject *wanted)
     return same;
 }
 
+/* Whether the runner that owns the step's last shared read is the one of before; -1: it can't be had. */
+static int is_owner(repeating_t *self, PyObject *scheduler, PyObject *owner)
+{
+    if (self->sole)
+        return 1;
+    PyObject *worker = PyObject_GetAttr(scheduler, name_of[N_WORKER]);
+    int same = worker == NULL ? -1 : attribute_is(worker, N_LAST_RUNNER, owner);
+    Py_XDECREF(worker);
+    return same;
+}
+
 static int note_results_in_hand(repeating_t *self, number_t newest)
 {
     if (newest < NO_STEP)
@@ -80,6 +91,8 @@ static int looks_alike(repeating_t *self, PyObject *like, PyObject *owner, PyObj
     if (waiting <= 0) /* the launch isn't overlapped with another */
         return (int)waiting;
     int same = attribute_is(batch, N_FORWARD_MODE, mode);
+    if (same == 1)
+        same = is_owner(self, scheduler, owner);
     if (same == 1)
         same = attribute_is(owner, N_MAILBOX, Py_None);
     if (same == 1 && self->row_count)
@@ -121,7 +134,7 @@ int step_begins(repeating_t *self, PyObject *args)
         return 0;
     self->number = number;
     self->open = self->repeats = 1;
-    self->resolved = 0;
+    self->resolved = self->extended = 0;
     put(&self->scheduler, Py_NewRef(scheduler));
     put(&self->batch, Py_NewRef(batch));
     if (began)
@@ -142,6 +155,65 @@ int step_resolves(repeating_t *self, PyObject *result, PyObject *args)
     if (began)
         meter(self, "decode_resolve", began);
     return 1;
+}
+
+int step_extends(repeating_t *self, PyObject *args)
+{
+    number_t began = self->metered ? now_ns() : 0;
+    if (self->like == NULL || !self->resolved || self->extended || PyTuple_Size(args) < 2 ||
+        PyTuple_GetItem(args, 1) != self->part[EXTENDER])
+        return 0;
+    PyObject *owner = Py_NewRef(self->part[OWNER]);
+    int empty = attribute_is(owner, N_MAILBOX, Py_None);
+    Py_DECREF(owner);
+    if (empty < 0)
+        forgive(self);
+    if (began)
+        meter(self, "draft_extend_execute", began);
+    return empty == 1;
+}
+
+/* Whether it came out as it did; no exception is set afterwards. */
+static int extended_alike(repeating_t *self, PyObject *runner)
+{
+    PyObject *like = Py_XNewRef(self->like);
+    if (like == NULL)
+        return 0;
+    PyObject *owner = Py_NewRef(self->part[OWNER]), *backend = Py_NewRef(self->part[EXTEND_BACKEND]);
+    PyObject *mode = Py_NewRef(self->part[EXTEND_MODE]);
+    int same = attribute_is(runner, N_MODEL_RUNNER, owner) == 1 &&
+               attribute_is(runner, N_EXTEND_BACKEND, backend) == 1 &&
+               attribute_is(runner, N_FORWARD_MODE, mode) == 1 && attribute_is(owner, N_MAILBOX, Py_None) == 1 &&
+               self->like == like && self->repeats;
+    forgive(self);
+    Py_DECREF(like);
+    Py_DECREF(owner);
+    Py_DECREF(backend);
+    Py_DECREF(mode);
+    return same;
+}
+
+void step_extended(repeating_t *self, PyObject *args)
+{
+    number_t began = self->metered ? now_ns() : 0;
+    PyObject *runner = PyTuple_GetItem(args, 1);
+    if (self->repeats && extended_alike(self, runner)) {
+        self->extended = 1;
+        if (self->row != NULL)
+            self->row->progress = EXTENDED;
+        if (began)
+            meter(self, "draft_extend_execute", began);
+        return;
+    }
+    if (self->repeats)
+        step_demote(self);
+    if (!self->open || self->tell_extended == NULL)
+        return;
+    PyObject *tell = Py_NewRef(self->tell_extended), *result = PyObject_CallFunctionObjArgs(tell, runner, NULL);
+    if (result == NULL)
+        forgive(self);
+    Py_XDECREF(result);
+    Py_DECREF(tell);
 }
 
 /* Whether every fence is to be coarse. Where a variable isn't set, its switch needn't be asked. */
@@ -182,15 +254,6 @@ static int add_steps(PyObject *counter, int more)
     return status;
 }
 
-/* Whether the runner that owns the step's last shared read is the one of before. */
-static int is_owner(PyObject *scheduler, PyObject *owner)
-{
-    PyObject *worker = PyObject_GetAttr(scheduler, name_of[N_WORKER]);
-    int same = worker == NULL ? -1 : attribute_is(worker, N_LAST_RUNNER, owner);
-    Py_XDECREF(worker);
-    return same == 1;
-}
-
 /* Count the step in both places; where that can't be done (-1) in none, and no exception is set. */
 static int count_step(repeating_t *self)
 {
@@ -212,7 +275,7 @@ static int count_step(repeating_t *self)
     return status;
 }
 
-/* Return what is published for the barrier to wait for, if it is as it was; NULL: it isn't. */
+/* Return what is published for the barrier to wait for, None where it is coarse, if it is as it was; NULL: it isn't. */
 static PyObject *event_of(repeating_t *self, PyObject *scheduler, PyObject *owner)
 {
     PyObject *enabled = PyObject_GetAttr(scheduler, name_of[N_ENABLED]);
@@ -220,12 +283,12 @@ static PyObject *event_of(repeating_t *self, PyObject *scheduler, PyObject *owne
     Py_XDECREF(enabled);
     if (on != 1)
         return NULL;
-    if (!self->sole && !is_owner(scheduler, owner))
+    if (is_owner(self, scheduler, owner) != 1)
         return NULL;
     PyObject *event = PyObject_GetAttr(owner, name_of[N_MAILBOX]);
     if (event == NULL)
         return NULL;
-    if (event != Py_None && is_forced(self) == 0)
+    if ((event == Py_None) == self->coarse && is_forced(self) == 0)
         return event;
     Py_DECREF(event);
     return NULL;
@@ -244,7 +307,8 @@ static void fetch_ending(repeating_t *self)
 int step_ends(repeating_t *self, PyObject *args)
 {
     number_t began = self->metered ? now_ns() : 0;
-    if (self->like == NULL || !self->resolved || PyTuple_Size(args) != 2 ||
+    if (self->like == NULL || !self->resolved || self->extended != (self->part[EXTENDER] != Py_None) ||
+        PyTuple_Size(args) != 2 ||
         PyTuple_GetItem(args, 1) != self->scheduler)
         return 0;
     fetch_ending(self);
@@ -259,12 +323,12 @@ int step_ends(repeating_t *self, PyObject *args)
     }
     self->open = self->repeats = 0;
     self->timed = self->times.every && self->number % self->times.every == 0;
-    if (self->timed)
+    if (self->timed && event != Py_None)
         record_times(self, like, event, 1);
     Py_DECREF(like);
     if (self->row != NULL) {
         self->row->progress = FENCED;
-        self->row->event = event;
+        self->row->event = event == Py_None ? NULL : event;
         self->row->entered_ns = now_ns();
     }
     Py_DECREF(event);

@@ -9,7 +9,7 @@ enum { P_BACKEND = OWNER, P_MODE = BATCH_MODE, P_PHASE = GRAPH, P_FORWARD = GRAP
 
 static const char *const alike_names[LIKENESSES] = {
     [P_BACKEND] = "backend_name", [P_MODE] = "mode", [P_PHASE] = "phase", [P_FORWARD] = "forward",
-    [GRAPH_MODE] = "fine", [P_ENDS] = "ends", [CELL] = "cell", [ROUTE] = "route",
+    [GRAPH_MODE] = "fine", [P_ENDS] = "ends", [CELL] = "cell", [ROUTE] = "route", /* and no draft is extended */
 };
 
 enum general { STEP_STARTED, FORWARD_STARTED, PHASE_RESOLVED, END_EVENT, READS_END, BEFORE_WAIT, AT_BARRIER, AFTER_WAIT,

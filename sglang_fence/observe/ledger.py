@@ -103,6 +103,10 @@ _NO_KIND = StepKind(
 )
 
 
+def _kind_of(step: StepRecord | StepTrace) -> StepKind:
+    return StepKind(step.mode, step.backend, step.declared, step.resolved, step.fence, step.reason, step.downgrade)
+
+
 class Ledger(Observer):
     """Adds finished steps up by :class:`StepKind`."""
 
@@ -154,11 +158,14 @@ class Ledger(Observer):
             self.add_durations(cell, record)
 
     def place_of(self, record: StepRecord) -> tuple[Cell, Route] | None:
-        """Return where a step of one phase was counted, if none that differs from it was since."""
+        """Return where a step was counted; None: it wasn't, or it has one phase and another kind was counted since."""
         kind, phases = self._kind, record.phases
+        if len(phases) != 1:
+            cell = self.cells.get(_kind_of(record))
+            routes = [] if cell is None else [route for route in cell.routes if route.phases == phases]
+            return (cell, routes[0]) if cell is not None and routes else None
         if (
-            len(phases) == 1
-            and phases[0] is self._phase
+            phases[0] is self._phase
             and record.fence is kind.fence
             and record.resolved is kind.resolved
             and record.reason is kind.reason
@@ -170,15 +177,7 @@ class Ledger(Observer):
 
     def _find(self, record: StepRecord) -> tuple[Cell, Route]:
         """Return where a step is counted, and keep it for the next: a phase says what was declared and downgraded."""
-        kind = StepKind(
-            record.mode,
-            record.backend,
-            record.declared,
-            record.resolved,
-            record.fence,
-            record.reason,
-            record.downgrade,
-        )
+        kind = _kind_of(record)
         cell = self.cells.get(kind)
         if cell is None:
             cell = self.cells[kind] = Cell()
@@ -202,15 +201,7 @@ class Ledger(Observer):
 
     def add_exemplar(self, trace: StepTrace, trace_id: str) -> None:
         """Say under which trace a sampled step can be found. From any thread; the step was counted before."""
-        kind = StepKind(
-            trace.mode,
-            trace.backend,
-            trace.declared,
-            trace.resolved,
-            trace.fence,
-            trace.reason,
-            trace.downgrade,
-        )
+        kind = _kind_of(trace)
         cell = self.cells.get(kind)
         if cell is None:
             return

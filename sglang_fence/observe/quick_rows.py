@@ -10,7 +10,7 @@ from sglang_fence.observe.record import StepRecord
 if TYPE_CHECKING:
     from sglang_fence.native._quick import Repeating, Row
 
-_LAUNCHED, _RESOLVED, _FENCED = range(3)
+_LAUNCHED, _RESOLVED, _EXTENDED, _FENCED = range(4)
 
 
 class RowKeeper:
@@ -43,10 +43,15 @@ def record_of(row: Row) -> StepRecord:
     record.started_ns = started_ns
     record.entered_ns, record.barrier_ns = entered_ns, barrier_ns
     if progress >= _RESOLVED:
-        phase = like.phase
-        record.phases.append(phase)
-        record.declared, record.resolved, record.downgrade = phase.declared, phase.resolved, phase.downgrade
-    if progress == _FENCED:
+        record.phases.append(like.phase)
+    if progress >= _EXTENDED and like.extended is not None:
+        record.phases.append(like.extended)
+    if record.phases:
+        last = record.phases[-1]
+        record.declared, record.resolved, record.downgrade = last.declared, last.resolved, last.downgrade
+    if progress == _FENCED and like.reason is not None:
+        record.fence, record.reason = FenceKind.COARSE, like.reason
+    elif progress == _FENCED:
         record.fence, record.bound_record, record.event_id = FenceKind.FINE, bound, event
         record.resolved = like.ends  # what was published outranks what the phase resolved
     return record

@@ -46,6 +46,9 @@ class AlikeSteps:
 
     __slots__ = ("backend_name", "cell", "ends", "fine", "forward", "mode", "phase", "route")
 
+    extended = reason = None
+    """A draft-extend's phase, and why a fence was coarse: here, nothing and fine."""
+
     def __init__(self, record: StepRecord, place: tuple[Cell, Route], phase: Phase, forward: object) -> None:
         self.mode: ForwardMode = record.mode
         self.backend_name = record.backend
@@ -132,6 +135,7 @@ class Quickening:
         if (
             record.fence is not FenceKind.FINE
             or place is None
+            or len(phases) != 1
             or published is None
             or published[0] is not record.resolved
             or not probe.counts_alone(self._ledger)

@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING
 
 from sglang_fence.contract import FallbackReason, SharedReadEnds
 from sglang_fence.observe.record import Phase
+from sglang_fence.sglang_plugin.likeness import Extension, Graph
 from sglang_fence.sglang_plugin.words import forward_mode, read_ends
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from sglang_fence.contract import ForwardMode
-    from sglang_fence.sglang_plugin.shapes import BackendLike, BatchLike, RunnerLike
+    from sglang_fence.sglang_plugin.shapes import BackendLike, BatchLike, DraftExtendLike, RunnerLike
     from sglang_fence.sglang_plugin.steps import Steps
     from sglang_fence.sglang_plugin.words import Named
 
@@ -29,9 +30,22 @@ NO_MARKER = "no_marker"
 class Served:
     """The last phase of a runner, and what SGLang said of it: a step that says the same is the same phase."""
 
-    __slots__ = ("backend", "declared", "graph", "mode", "phase", "published", "reason", "resolved", "step")
+    __slots__ = (
+        "backend",
+        "declared",
+        "extender",
+        "graph",
+        "mode",
+        "phase",
+        "published",
+        "reason",
+        "resolved",
+        "runner",
+        "step",
+    )
 
-    def __init__(self) -> None:
+    def __init__(self, runner: RunnerLike) -> None:
+        self.runner = runner
         self.step = -1
         self.phase: Phase | None = None
         self.published = False
@@ -44,6 +58,28 @@ class Served:
         self.resolved: Named | None = None
         self.graph: object | None = None
         """The runner of graphs that replayed; None where it was none of decode or verify."""
+        self.extender: DraftExtendLike | None = None
+        """The runner of graphs that extended the draft; None where it was none."""
+
+    @property
+    def as_graph(self) -> Graph | None:
+        """A decode or verify graph, if it was one."""
+        backend, mode, declared, resolved = self.backend, self.mode, self.declared, self.resolved
+        if self.graph is None or self.phase is None or backend is None or mode is None:
+            return None
+        if declared is None or resolved is None:
+            return None
+        return Graph(self.graph, self.runner, backend, mode, declared, resolved, self.phase)
+
+    @property
+    def as_extension(self) -> Extension | None:
+        """A draft-extend by a graph, if it was one that published nothing."""
+        backend, mode, declared = self.backend, self.mode, self.declared
+        if self.extender is None or self.phase is None or self.published:
+            return None
+        if backend is None or mode is None or declared is None:
+            return None
+        return Extension(self.extender, backend, mode, declared, self.phase)
 
 
 @dataclass(slots=True)
@@ -78,7 +114,13 @@ class Phases:
         return steps.range(name) if steps.marks and steps.current.open else None
 
     def tell_again(
-        self, runner: RunnerLike, backend: BackendLike, mode: Named, resolved: Named, graph: object | None = None
+        self,
+        runner: RunnerLike,
+        backend: BackendLike,
+        mode: Named,
+        resolved: Named,
+        graph: object | None = None,
+        extender: DraftExtendLike | None = None,
     ) -> bool:
         """Tell the step of the phase that ``runner`` served last, if it is the same again; return whether it is.
 
@@ -95,7 +137,7 @@ class Phases:
             or mode is not served.mode
         ):
             return False
-        served.graph = graph
+        served.graph, served.extender = graph, extender
         served.step = self.steps.current.number
         served.reason = None if served.published else FallbackReason.BACKEND_UNKNOWN
         self.steps.probe.resolved(served.phase)
@@ -110,13 +152,14 @@ class Phases:
         resolved: Named,
         reason: FallbackReason | None = None,
         graph: object | None = None,
+        extender: DraftExtendLike | None = None,
     ) -> Phase:
         """A phase of the step in progress is served."""
         if self.steps.current.repeats:
             self.steps.current.demote()
         served = self.served.get(id(runner))
         if served is None:
-            served = self.served[id(runner)] = Served()
+            served = self.served[id(runner)] = Served(runner)
         phase = served.phase
         if (
             phase is None
@@ -128,7 +171,7 @@ class Phases:
             served.backend, served.mode, served.declared, served.resolved = backend, mode, declared, resolved
             phase = served.phase = _phase(runner, backend, forward_mode(mode), read_ends(declared), read_ends(resolved))
             served.published = phase.resolved is not SharedReadEnds.UNKNOWN
-        served.graph = graph
+        served.graph, served.extender = graph, extender
         served.step = self.steps.current.number
         served.reason = reason if reason is not None or served.published else FallbackReason.BACKEND_UNKNOWN
         self.steps.probe.resolved(phase)

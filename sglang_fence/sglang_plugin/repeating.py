@@ -1,10 +1,11 @@
 """``Repeating``: steps that are like the one before are recognised by what they are made of, and only counted.
 
-A busy server decodes one token after the other by the same graphs: same mode, backend and ends, a fine fence each time.
-To look at all of it anew takes long, since Python code that runs once a step runs from cold caches. So the hooks that
-look at everything, *the general ones*, say what a fine step of one phase was made of, a
-:class:`~sglang_fence.sglang_plugin.likeness.Likeness`; and four hooks stand before them, which compare identities, and
-count a step that is alike in every respect. As soon as one isn't, the step is begun again in the general way
+A busy server decodes one token after the other by the same graphs: same mode, backend and ends, and the same fence each
+time. To look at all of it anew takes long, since Python code that runs once a step runs from cold caches. So the hooks
+that look at everything, *the general ones*, say what a step was made of, a
+:class:`~sglang_fence.sglang_plugin.likeness.Likeness`: a fine one of one phase, or one whose graph, or the draft-extend
+behind it, declares nothing, as in EAGLE's rounds. Five hooks stand before them, which compare identities, and count a
+step that is alike in every respect. As soon as one isn't, the step is begun again in the general way
 (:attr:`Repeating.demote`), and the general hooks go on with it.
 
 :mod:`sglang_fence.native` has the same class compiled; tests hold both against the general hooks.
@@ -15,11 +16,12 @@ from __future__ import annotations
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
-from sglang_fence.contract import FenceKind, SharedReadEnds
-from sglang_fence.observe.record import NO_STEP, NOT_YET, StepRecord
+from sglang_fence.observe.record import NO_STEP
+from sglang_fence.sglang_plugin.repeating_rows import Rows
+from sglang_fence.sglang_plugin.repeating_untimed import Untimed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, MutableMapping, Sequence
+    from collections.abc import Callable, MutableMapping
 
     from sglang_fence.observe.flight.progress import Progress
     from sglang_fence.sglang_plugin.likeness import Likeness
@@ -32,7 +34,7 @@ METERED = COST_SAMPLE // 2
 """Of the steps by their number modulo :data:`COST_SAMPLE`."""
 
 
-class Repeating:
+class Repeating(Rows, Untimed):
     """The step in progress, and whether it is like the ones before.
 
     Args:
@@ -40,14 +42,8 @@ class Repeating:
         clock_ns: how long it takes to look at the clock, which is no part of what is measured.
     """
 
-    compiled = False
-    """Whether it can also take device times. Where it can't, the general hooks do."""
-    times_taken = False
-    """Whether it does."""
-    pending = 0
-    """Steps whose device times wait to be read."""
-
     def __init__(self, cost_ns: MutableMapping[str, int], clock_ns: int) -> None:
+        super().__init__()
         self.number = NO_STEP
         """Of the newest step."""
         self.open = False
@@ -56,27 +52,23 @@ class Repeating:
         """Whether the open step has been like the ones before so far. Then the general hooks know nothing of it."""
         self.has_resolved = False
         """Whether its graph said where its reads end."""
+        self.has_extended = False
+        """Whether its draft was extended behind that."""
         self.due = 0
         """The first step that has to be looked at in any case."""
         self.scheduler: Any = None
         """Of the open step, where it repeats; as :attr:`batch`."""
         self.batch: Any = None
-        self.rows: Sequence[StepRecord] = ()
-        """Repeated steps, where there is a flight recorder; each is written anew when its place comes round again."""
-        self.row: StepRecord | None = None
-        """The newest of them."""
         self.progress: Progress | None = None
         """What the flight recorder knows of the device; None: there is no recorder."""
         self.demote: Callable[[], object] = object
         """Begins the open step in the general way, and tells it what has been seen so far. Raises nothing."""
+        self.tell_extended: Callable[[Any], object] = bool
+        """Tells the open step, in the general way, that this runner of graphs has extended the draft. As above."""
         self._cost_ns, self._clock_ns = cost_ns, clock_ns
         self._forced: Callable[[], bool] = bool
         self._like: Likeness | None = None
         self._metered = self._launching = False
-
-    def keep(self, steps: int) -> None:
-        """Write down the last ``steps`` repeated steps."""
-        self.rows = tuple(StepRecord(None) for _ in range(steps))
 
     def ask_forced(
         self,
@@ -95,47 +87,6 @@ class Repeating:
         """Take steps that are alike for repeated ones, up to step ``due``; time each so-many-th, where that is done."""
         del every
         self._like, self.due = like, due
-
-    def take_times(
-        self,
-        streams: tuple[int, int, int],
-        events: tuple[tuple[int, ...], ...],
-        offsets_us: tuple[float, float],
-        settle: Callable[[list[tuple[Likeness, int, float, float]]], None],
-        fail: Callable[[str, int], None],
-        library: str,
-    ) -> None:
-        """Take device times; only the compiled class does.
-
-        Args:
-            streams: handles of the forward, the schedule and the observer's stream.
-            events: handles of END, RELEASED and WAIT, for each step that may be in flight.
-            offsets_us: how late a copied moment reads while the schedule stream waits, and while it computes.
-            settle: is called with what was read: what a step was like, its number, slack and wait in µs.
-            fail: is called with the call that failed, and the driver's number.
-            library: the driver's.
-
-        Raises:
-            NotImplementedError: this isn't the compiled class.
-        """
-        raise NotImplementedError
-
-    def drain(self, limit: int) -> int:
-        """Read the times of up to ``limit`` steps that the device is past; return of how many."""
-        del limit
-        return 0
-
-    def give_up(self, *, pending: bool) -> int:
-        """Return how many steps went without their times since the last call; with all that is ``pending``."""
-        del pending
-        return 0
-
-    def forget_row(self) -> int | None:
-        """Strike the newest repeated step off the flight recorder's; return when it began, in ns; None: none was."""
-        if self.row is None or self.row.step == NO_STEP:
-            return None
-        self.row.step = NO_STEP
-        return self.row.started_ns
 
     @property
     def like(self) -> Likeness | None:
@@ -175,10 +126,26 @@ class Repeating:
             if not self.repeats:
                 return general(original, *args, **kwargs)
             result = original(*args, **kwargs)
-            if not kwargs and self._resolves(result, *args):
-                return result
-            self.demote()
+            if self.repeats:
+                if not kwargs and self._resolves(result, *args):
+                    return result
+                self.demote()
             return general(lambda *_, **__: result, *args, **kwargs)
+
+        return hook
+
+    def extend(self, general: Callable[..., Any]) -> Callable[..., Any]:
+        """Return the hook around the ``execute`` of a draft-extend's graph."""
+
+        def hook(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - as above
+            if not self.repeats:
+                return general(original, *args, **kwargs)
+            if not self._extends(*args):
+                self.demote()
+                return general(original, *args, **kwargs)
+            result = original(*args, **kwargs)
+            self._extended(args[0])
+            return result
 
         return hook
 
@@ -209,12 +176,13 @@ class Repeating:
             if (
                 batch.forward_mode is not like.batch_mode
                 or not waiting  # the launch isn't overlapped with another
+                or not (like.sole or scheduler.model_worker.last_shared_read_runner is like.owner)
                 or like.owner.shared_read_done_event is not None
             ):
                 return False
             size = len(batch.reqs)
             if self.rows:
-                self._write(like, number, size, (like.extends and batch.extend_num_tokens) or size)
+                self._begin_row(like, number, size, (like.extends and batch.extend_num_tokens) or size)
             if self.progress is not None:
                 self.progress.in_hand = max(NO_STEP, number - 1 - waiting)
         except Exception:  # noqa: BLE001 - whoever looks at everything will say what is wrong
@@ -222,7 +190,7 @@ class Repeating:
             return False
         self.number, self.scheduler, self.batch = number, scheduler, batch
         self.open = self.repeats = True
-        self.has_resolved = False
+        self.has_resolved = self.has_extended = False
         if metered:
             self._meter("run_batch", began)
         return True
@@ -241,11 +209,51 @@ class Repeating:
         ):
             return False
         self.has_resolved = True
-        if self.row is not None:
-            self._write_phase(self.row, like)
+        self._write_phase(like.phase)
         if began:
             self._meter("decode_resolve", began)
         return True
+
+    def _extends(self, runner: object = None, *_: object) -> bool:
+        """Whether a draft-extend that is about to run may be as the ones before."""
+        began = perf_counter_ns() if self._metered else 0
+        like = self._like
+        if like is None or runner is not like.extender or not self.has_resolved or self.has_extended:
+            return False
+        try:
+            empty = like.owner.shared_read_done_event is None
+        except Exception:  # noqa: BLE001 - as in _begins()
+            return False
+        if began:
+            self._meter("draft_extend_execute", began)
+        return empty
+
+    def _extended(self, runner: Any) -> None:  # noqa: ANN401 - SGLang's
+        """It has run; where it came out otherwise than the ones before, the step is no repetition."""
+        began = perf_counter_ns() if self._metered else 0
+        like = self._like
+        if not self.repeats:  # it was begun again meanwhile, and hasn't been told of this
+            if self.open:
+                self.tell_extended(runner)
+            return
+        try:
+            alike = (
+                like is not None
+                and runner.model_runner is like.owner
+                and runner.draft_extend_attn_backend is like.extend_backend
+                and runner.forward_mode is like.extend_mode
+                and like.owner.shared_read_done_event is None
+            )
+        except Exception:  # noqa: BLE001 - as in _begins()
+            alike = False
+        if like is None or not alike:
+            self.demote()
+            self.tell_extended(runner)
+            return
+        self.has_extended = True
+        self._write_phase(like.extended)
+        if began:
+            self._meter("draft_extend_execute", began)
 
     def _ends(self, scheduler: Any = None, *more: object) -> bool:  # noqa: ANN401 - SGLang's
         """Count the step, if its barrier comes out as the last ones did."""
@@ -255,6 +263,7 @@ class Repeating:
             if (
                 like is None
                 or not self.has_resolved
+                or self.has_extended is (like.extender is None)
                 or more
                 or scheduler is not self.scheduler
                 or not scheduler._war_barrier_enabled  # noqa: SLF001 - SGLang's name; it has no other
@@ -262,7 +271,7 @@ class Repeating:
             ):
                 return False
             event = like.owner.shared_read_done_event
-            if event is None or self._forced():
+            if (event is None) is not like.coarse or self._forced():
                 return False
         except Exception:  # noqa: BLE001 - as above
             return False
@@ -270,30 +279,10 @@ class Repeating:
         like.route.steps += 1
         self.open = self.repeats = False
         self.scheduler = self.batch = None
-        if (row := self.row) is not None:
-            row.fence, row.bound_record, row.event_id = FenceKind.FINE, self.number, id(event)
-            row.entered_ns = perf_counter_ns()
+        self._end_row(like, self.number, event)
         if began:
             self._meter("apply_war_barrier", began)
         return True
-
-    def _write(self, like: Likeness, number: int, size: int, tokens: int) -> None:
-        row = self.row = self.rows[number % len(self.rows)]
-        row.started_ns = perf_counter_ns()
-        row.step = number
-        row.mode, row.backend = like.mode, like.backend_name
-        row.batch_size, row.tokens = size, tokens
-        row.phases.clear()
-        row.declared = row.resolved = SharedReadEnds.UNKNOWN
-        row.downgrade = row.bound_record = row.event_id = None
-        row.fence = FenceKind.ABSENT
-        row.entered_ns = row.barrier_ns = NOT_YET
-
-    @staticmethod
-    def _write_phase(row: StepRecord, like: Likeness) -> None:
-        phase = like.phase
-        row.phases.append(phase)
-        row.declared, row.resolved, row.downgrade = phase.declared, phase.resolved, phase.downgrade
 
     def _meter(self, hook: str, began: int) -> None:
         spent = max(0, perf_counter_ns() - began - self._clock_ns)

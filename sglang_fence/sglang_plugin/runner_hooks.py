@@ -38,6 +38,30 @@ def warn_unsound(phases: Phases, phase: Phase) -> None:
         )
 
 
+def tell_draft_extend(phases: Phases, runner: DraftExtendLike, *, published: bool, declares: bool) -> None:
+    """Tell the step that its draft was extended by a graph.
+
+    Args:
+        phases: of the step.
+        runner: the graph's.
+        published: whether it put a read end into its mailbox.
+        declares: whether it publishes where its backend says, or always before the replay.
+    """
+    model_runner, backend, mode = runner.model_runner, runner.draft_extend_attn_backend, runner.forward_mode
+    if not published and phases.tell_again(model_runner, backend, mode, SharedReadEnds.UNKNOWN, extender=runner):
+        return
+    declared = read_ends(backend.shared_read_ends(mode))
+    if not published:
+        resolved = SharedReadEnds.UNKNOWN
+    elif declares and declared is not SharedReadEnds.PRE_REPLAY:
+        resolved = SharedReadEnds.POST_REPLAY
+    else:
+        resolved = SharedReadEnds.PRE_REPLAY
+    phase = phases.tell(model_runner, backend, mode, declared, resolved, extender=runner)
+    if phase.resolved < phase.declared:
+        warn_unsound(phases, phase)
+
+
 class DecodeResolve(Handler):
     """A decode or verify graph is about to replay: it declares, and resolves, where its reads end."""
 
@@ -144,21 +168,9 @@ class DraftExtend(Handler):
         if not phases.steps.current.open:
             return
         runner: DraftExtendLike = token.runner
-        model_runner, backend, mode = runner.model_runner, runner.draft_extend_attn_backend, runner.forward_mode
-        event = model_runner.shared_read_done_event
+        event = runner.model_runner.shared_read_done_event
         published = event is not None and event is not token.event
-        if not published and phases.tell_again(model_runner, backend, mode, SharedReadEnds.UNKNOWN):
-            return
-        declared = read_ends(backend.shared_read_ends(mode))
-        if not published:
-            resolved = SharedReadEnds.UNKNOWN
-        elif self._border.draft_extend_declares and declared is not SharedReadEnds.PRE_REPLAY:
-            resolved = SharedReadEnds.POST_REPLAY
-        else:
-            resolved = SharedReadEnds.PRE_REPLAY
-        phase = phases.tell(model_runner, backend, mode, declared, resolved)
-        if phase.resolved < phase.declared:
-            warn_unsound(phases, phase)
+        tell_draft_extend(phases, runner, published=published, declares=self._border.draft_extend_declares)
 
     def raised(self, token: _Before, /) -> None:  # noqa: D102 - see Handler
         leave(token.marked)

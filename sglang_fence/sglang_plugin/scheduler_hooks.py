@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from sglang_fence.contract import FenceKind
+from sglang_fence.contract import FallbackReason, FenceKind
 from sglang_fence.sglang_plugin.guard import Handler
 from sglang_fence.sglang_plugin.requests import traceparents
 from sglang_fence.sglang_plugin.steps import leave
@@ -88,6 +88,8 @@ class ApplyBarrier(Handler):
             self._watch.arm(token)
         elif probe.timing:
             steps.current.arm(None)  # more may be asked of the next step because of this one
+        elif token.reason is FallbackReason.BACKEND_UNKNOWN:
+            self._watch.arm(token)
         if probe.timing and probe.pending:  # what was timed can wait for the next step that is: the others stay cheap
             steps.read()
 

@@ -86,6 +86,7 @@ class Session:
             "run_batch": current.launch,
             "resolve_forward_inputs": current.inputs,
             "decode_resolve": current.resolve,
+            "draft_extend_execute": current.extend,
             "apply_war_barrier": current.barrier,
         }
         return quick[key](general) if key in quick else general

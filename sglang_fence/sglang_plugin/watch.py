@@ -5,20 +5,31 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from sglang_fence.contract import FallbackReason, FenceKind, ForwardMode
+from sglang_fence.contract import FallbackReason, FenceKind, ForwardMode, SharedReadEnds
 from sglang_fence.observe.record import NO_STEP
 from sglang_fence.sglang_plugin.likeness import Likeness
 from sglang_fence.sglang_plugin.phases import role_of
 from sglang_fence.sglang_plugin.repeating import COST_SAMPLE, METERED
+from sglang_fence.sglang_plugin.runner_hooks import tell_draft_extend
 from sglang_fence.sglang_plugin.steps import Verdict
 from sglang_fence.sglang_plugin.words import forward_mode
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from sglang_fence.observe.ledger import Ledger
+    from sglang_fence.observe.record import Phase
     from sglang_fence.sglang_plugin.border import Border
     from sglang_fence.sglang_plugin.guard import Meter
+    from sglang_fence.sglang_plugin.likeness import Extension, Graph
     from sglang_fence.sglang_plugin.phases import Phases
-    from sglang_fence.sglang_plugin.shapes import BackendLike, RunnerLike, ScheduleBatchLike, SchedulerLike
+    from sglang_fence.sglang_plugin.shapes import (
+        BackendLike,
+        DraftExtendLike,
+        RunnerLike,
+        ScheduleBatchLike,
+        SchedulerLike,
+    )
     from sglang_fence.sglang_plugin.steps import Steps
     from sglang_fence.sglang_plugin.targets import Loop
     from sglang_fence.sglang_plugin.words import Named
@@ -42,6 +53,7 @@ class Watch:
         self.forward_stream: object | None = None
         """Of the loop that runs; None where its forwards aren't all on one stream, beside the schedule stream."""
         self._forced = border.forced
+        self._draft_extend_declares = border.draft_extend_declares
         self._mode = ForwardMode.IDLE
         """Of the step in progress, as its batch came."""
         self._raw_mode: Named | None = None
@@ -54,7 +66,7 @@ class Watch:
         """What lay in that one's mailbox when the step began."""
         self._verdict = Verdict()
         self._demote_failed = False
-        steps.current.demote = self.demote
+        steps.current.demote, steps.current.tell_extended = self.demote, self.tell_extended
         steps.current.ask_forced(
             border.forced, getattr(border.forced, "variables", None), getattr(border.forced, "key", None)
         )
@@ -134,49 +146,53 @@ class Watch:
         probe, loop = steps.probe, self.loop
         if owner is None or loop is None or not loop.barrier or not probe.only_counts(self._ledger):
             return
-        served, record = self.phases.served.get(id(owner)), probe.newest
-        if (
-            served is None
-            or served.phase is None
-            or served.graph is None
-            or served.backend is None
-            or served.mode is None
-            or served.declared is None
-            or served.resolved is None
-            or verdict.published is None
-        ):
+        record = probe.newest
+        made, place = self._made_of(owner, verdict, record.phases), self._ledger.place_of(record)
+        if made is None:
             return
-        place = self._ledger.place_of(record)
         if any(self.health.errors.values()):
             steps.current.arm(None)
             return
-        if place is None or record.phases[0] is not served.phase:
+        if place is None:
             return
-        like = steps.current.like
-        due, every = probe.due_beyond_slack if steps.current.times_taken else (probe.due, 0)
-        if like is not None and (like.phase, like.cell, like.graph) == (served.phase, place[0], served.graph):
-            steps.current.arm(like, due, every)
-            return
-        steps.current.arm(
-            Likeness(
+        like, fine = steps.current.like, verdict.kind is FenceKind.FINE
+        due, every = probe.due_beyond_slack if fine and steps.current.times_taken else (probe.due, 0)
+        if like is None or not like.is_still(*made, place):
+            like = Likeness(
+                *made,
                 owner=owner,
                 backend_name=self._backend_name,
                 batch_mode=self._raw_mode,
                 mode=self._mode,
-                graph=served.graph,
-                graph_backend=served.backend,
-                graph_mode=served.mode,
-                declared=served.declared,
-                resolved=served.resolved,
-                phase=served.phase,
-                cell=place[0],
-                route=place[1],
+                reason=verdict.reason,
+                place=place,
                 extends=record.tokens != record.batch_size,
                 sole=owner.spec_algorithm.is_none(),
-            ),
-            due,
-            every,
-        )
+            )
+        steps.current.arm(like, due, every)
+
+    def _made_of(
+        self, owner: RunnerLike, verdict: Verdict, phases: Sequence[Phase]
+    ) -> tuple[Graph, Extension | None] | None:
+        """Return the graph of the newest step, and the draft-extend behind it; None: it was made of something else."""
+        number, last = self.steps.current.number, self.phases.served.get(id(owner))
+        if last is None or last.step != number:
+            return None
+        fine, extension = verdict.kind is FenceKind.FINE, last.as_extension
+        if extension is None:
+            graph, told = last.as_graph, 1
+        else:
+            others = [one for one in self.phases.served.values() if one.step == number and one is not last]
+            graph, told = others[0].as_graph if len(others) == 1 else None, 2
+        if (
+            graph is None
+            or len(phases) != told
+            or phases[0] is not graph.phase
+            or (extension is not None and phases[1] is not extension.phase)
+            or (fine and (extension is not None or verdict.published is None))
+        ):
+            return None
+        return graph, extension
 
     def demote(self) -> None:
         """Begin the open step, which seemed to be a repetition, again; and tell it of what it was seen to do."""
@@ -195,13 +211,27 @@ class Watch:
                 self.steps.probe.newest.started_ns = started_ns
             if current.has_resolved:
                 self.phases.tell(
-                    owner, like.graph_backend, like.graph_mode, like.declared, like.resolved, graph=like.graph
+                    like.runner, like.graph_backend, like.graph_mode, like.declared, like.resolved, graph=like.graph
                 )
-        except Exception as error:
-            self.health.errors["run_batch"] = self.health.errors.get("run_batch", 0) + 1
-            if not self._demote_failed:
-                self._demote_failed = True
-                logger.exception("sglang-fence: a step can't be begun again; serving goes on", exc_info=error)
+            if current.has_extended and like.extension is not None:
+                extender, backend, mode, declared, _ = like.extension
+                self.phases.tell(owner, backend, mode, declared, SharedReadEnds.UNKNOWN, extender=extender)
+        except Exception as error:  # noqa: BLE001 - it is counted and logged
+            self._demote_fails(error)
+
+    def tell_extended(self, runner: DraftExtendLike) -> None:
+        """Tell the open step, which seemed to be a repetition and was begun again, that its draft was extended."""
+        try:
+            published = runner.model_runner.shared_read_done_event is not None  # the mailbox was empty before
+            tell_draft_extend(self.phases, runner, published=published, declares=self._draft_extend_declares)
+        except Exception as error:  # noqa: BLE001 - as above
+            self._demote_fails(error)
+
+    def _demote_fails(self, error: Exception) -> None:
+        self.health.errors["run_batch"] = self.health.errors.get("run_batch", 0) + 1
+        if not self._demote_failed:
+            self._demote_failed = True
+            logger.error("sglang-fence: a step can't be begun again; serving goes on", exc_info=error)
 
     def _take_over(self, owner: RunnerLike) -> None:
         """Another runner owns the last shared read; the first of all is no change."""

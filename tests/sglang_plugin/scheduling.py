@@ -159,6 +159,7 @@ class Scheduler:
         self._barrier = bound(self.barrier_hook, None if bare else current.barrier)
         self._inputs = bound(self.inputs_hook, None if bare else current.inputs)
         self._resolve = bound(self.resolve_hook, None if bare else current.resolve)
+        self._extend = bound(self.draft_hook, None if bare else current.extend)
 
         self.target = Runner()
         self.owner = self.target
@@ -217,13 +218,16 @@ class Scheduler:
 
         around(self.execute_hook, execute, runner, batch)
 
-    def draft_extend(self, runner: Runner, *, publishes: bool) -> None:
-        """Run EAGLE's draft-extend by its graph."""
+    def draft_extend(
+        self, runner: Runner, *, publishes: bool, inside: Callable[[], object] = lambda: None, graph: object = None
+    ) -> None:
+        """Run EAGLE's draft-extend by its graph; ``graph``: None where the runner stands for its graphs' as well."""
 
         def execute(*_: object) -> None:
             runner.shared_read_done_event = object() if publishes else None
+            inside()
 
-        around(self.draft_hook, execute, runner, Batch(runner.forward_mode))
+        self._extend(execute, runner if graph is None else graph, Batch(runner.forward_mode))
 
     def idle(self) -> None:
         """Have nothing to launch."""

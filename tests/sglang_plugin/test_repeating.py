@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sglang_fence.contract import FallbackReason, FenceKind, SharedReadEnds
 from sglang_fence.observe.flight.ring import FlightRing
 from sglang_fence.observe.flight.snapshot import steps_of
 from sglang_fence.observe.observer import Observer
@@ -19,7 +20,7 @@ from sglang_fence.sglang_plugin.repeating import Repeating
 from sglang_fence.sglang_plugin.repeating_compiled import compiled_class
 from sglang_fence.sglang_plugin.session import Session
 from sglang_fence.sglang_plugin.targets import LOOPS
-from tests.sglang_plugin.scheduling import Algorithm, Batch, Border, Runner, Scheduler, member
+from tests.sglang_plugin.scheduling import Algorithm, Backend, Batch, Border, Runner, Scheduler, member
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -107,6 +108,81 @@ class World:
 
     def published_unseen(self) -> None:
         self.scheduler.step("DECODE", lambda: setattr(self.scheduler.target, MAILBOX, object()))
+
+    def round(self) -> None:
+        """One of EAGLE's, whose draft-extend declares nothing."""
+        self._round()
+
+    def round_that_publishes(self) -> None:
+        self._round(publishes=True)
+
+    def round_of_another_graph(self) -> None:
+        draft = self.draft
+        other = SimpleNamespace(
+            model_runner=draft, forward_mode=draft.forward_mode, draft_extend_attn_backend=draft.attn_backend
+        )
+        self._round(graph=other)
+
+    def round_by_another_backend(self) -> None:
+        draft = self.draft
+        before, other = draft.draft_extend_attn_backend, Backend()
+        self._round(inside=lambda: setattr(draft, "draft_extend_attn_backend", other))
+        draft.draft_extend_attn_backend = before
+
+    def round_in_another_mode(self) -> None:
+        draft = self.draft
+        before = draft.forward_mode
+        self._round(inside=lambda: setattr(draft, "forward_mode", member("DRAFT_EXTEND")))
+        draft.forward_mode = before
+
+    def round_that_verifies_twice(self) -> None:
+        scheduler = self.scheduler
+        self._round(inside=lambda: scheduler.graph(scheduler.target, "TARGET_VERIFY", "IN_REPLAY"))
+
+    def round_of_two_drafts(self) -> None:
+        self._round(lambda: self.scheduler.draft_extend(self.draft, publishes=False))
+
+    def round_without_verify(self) -> None:
+        self.scheduler.step("DECODE", lambda: self.scheduler.draft_extend(self.draft, publishes=False))
+
+    def round_without_draft(self) -> None:
+        scheduler = self.scheduler
+        scheduler.step("DECODE", lambda: scheduler.graph(scheduler.target, "TARGET_VERIFY", "IN_REPLAY"))
+
+    def round_with_an_eager_draft(self) -> None:
+        scheduler = self.scheduler
+        scheduler.step(
+            "DECODE",
+            lambda: scheduler.graph(scheduler.target, "TARGET_VERIFY", "IN_REPLAY"),
+            lambda: scheduler.eager(self.draft, "DRAFT_EXTEND_V2"),
+        )
+
+    def round_that_finds_a_publication(self) -> None:
+        self._round(lambda: setattr(self.draft, MAILBOX, object()))
+
+    def round_the_wrong_way_round(self) -> None:
+        scheduler = self.scheduler
+        scheduler.step(
+            "DECODE",
+            lambda: scheduler.draft_extend(self.draft, publishes=False),
+            lambda: scheduler.graph(scheduler.target, "TARGET_VERIFY", "IN_REPLAY"),
+        )
+
+    def round_that_raises(self) -> None:
+        def stop() -> None:
+            raise StoppedError
+
+        with pytest.raises(StoppedError):
+            self._round(inside=stop)
+
+    def _round(self, *more: Callable[[], object], publishes: bool = False, **how: Any) -> None:  # noqa: ANN401 - as draft_extend()
+        scheduler = self.scheduler
+        scheduler.step(
+            "DECODE",
+            lambda: scheduler.graph(scheduler.target, "TARGET_VERIFY", "IN_REPLAY"),
+            lambda: scheduler.draft_extend(self.draft, publishes=publishes, **how),
+            *more,
+        )
 
     def eager(self) -> None:
         self.scheduler.step("DECODE", lambda: self.scheduler.eager(self.scheduler.target, "DECODE"))
@@ -210,21 +286,24 @@ def told(facts: StepFacts) -> tuple[object, ...]:
 
 
 ACTIONS = [name for name in vars(World) if not name.startswith("_") and name not in {"act", "outcome", "recorded"}]
-RUNS = st.lists(st.tuples(st.integers(0, 3), st.sampled_from(ACTIONS)), max_size=10)
-"""So many fine steps, then something."""
+USUAL = ("fine", "round", "unknown")
+RUNS = st.lists(st.tuples(st.sampled_from(USUAL), st.integers(0, 3), st.sampled_from(ACTIONS)), max_size=10)
+"""So many steps of a kind that repeats, then something."""
 
 
 @pytest.mark.parametrize("repeating", KINDS)
 @given(runs=RUNS, speculates=st.booleans())
 @settings(max_examples=600, deadline=None)
 def test_what_is_counted_is_what_the_general_hooks_alone_count(
-    repeating: type[Repeating], runs: list[tuple[int, str]], *, speculates: bool
+    repeating: type[Repeating], runs: list[tuple[str, int, str]], *, speculates: bool
 ) -> None:
     quick, general = World(repeating, speculates=speculates), World(None, speculates=speculates)
     for world in (quick, general):
-        for times, action in runs:
+        if speculates:
+            world.change_owner()  # to the draft runner, as under EAGLE
+        for usual, times, action in runs:
             for _ in range(times):
-                world.fine()
+                world.act(usual)
             world.act(action)
     assert quick.outcome() == general.outcome()
 
@@ -258,6 +337,21 @@ def test_the_general_hooks_see_the_first_step_and_no_repetition(repeating: type[
     assert looked.times == 1
     assert world.scheduler.steps.current.number == 99
     assert [facts.step for facts in world.recorded()] == list(range(92, 100))
+
+
+@pytest.mark.parametrize("repeating", KINDS)
+@pytest.mark.parametrize("usual", ["round", "unknown"])
+def test_the_general_hooks_see_one_coarse_step_and_no_repetition(repeating: type[Repeating], usual: str) -> None:
+    world = World(repeating, speculates=usual == "round")
+    world.change_owner()
+    looked = counting(world)
+    for _ in range(100):
+        world.act(usual)
+    assert looked.times == 1
+    assert world.scheduler.counted() == {
+        ("decode", FenceKind.COARSE, FallbackReason.BACKEND_UNKNOWN, SharedReadEnds.UNKNOWN): 100
+    }
+    assert [facts.reason for facts in world.recorded()] == [FallbackReason.BACKEND_UNKNOWN] * 8
 
 
 @pytest.mark.parametrize("repeating", KINDS)

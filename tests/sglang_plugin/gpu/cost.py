@@ -144,8 +144,8 @@ def slower_us(took_us: Sequence[tuple[bool, float]]) -> dict[str, float]:
     """Return by how many µs a step a forced run is longer than its neighbours: the median over runs, and quartiles.
 
     A run counts with the median of its steps, so that a step that the host held up doesn't; and is held against the
-    mean of the run before and the one after, so that a drift isn't seen. Runs that the end of a block cuts short are left
-    out, with their neighbours.
+    mean of the run before and the one after, so that a drift isn't seen. Runs that the end of a block cuts short are
+    left out, with their neighbours.
     """
     runs = [(forced, [us for _, us in found][SETTLING:]) for forced, found in groupby(took_us, key=lambda one: one[0])]
     whole = [(forced, statistics.median(run) if len(run) == RUN - SETTLING else None) for forced, run in runs]

@@ -18,17 +18,44 @@ if TYPE_CHECKING:
 
 MADE: Any = compiled_class()
 DRIVER = sys.argv[1]
-PARTS = ("owner", "batch_mode", "graph", "graph_backend", "graph_mode", "resolved", "cell", "route")
+PARTS = (
+    "owner",
+    "batch_mode",
+    "graph",
+    "graph_backend",
+    "graph_mode",
+    "resolved",
+    "cell",
+    "route",
+    "extender",
+    "extend_backend",
+    "extend_mode",
+)
 BEYOND = 1 << 40
 
 
 class Like:
     """Has the parts of a likeness, of which all is asked for."""
 
-    extends, sole = True, False
+    extends, sole, coarse = True, False, False
 
     def __init__(self, **parts: object) -> None:
-        vars(self).update({name: SimpleNamespace(steps=0, shared_read_done_event=None) for name in PARTS} | parts)
+        vars(self).update({name: SimpleNamespace(steps=0, shared_read_done_event=None) for name in PARTS})
+        self.extender: Any = None
+        vars(self).update(parts)
+
+
+def extended(**attributes: object) -> Like:
+    """Return a likeness whose step is one of EAGLE's rounds; some ``attributes`` of its extender are given."""
+    like = Like()
+    like.coarse, like.extender = True, SimpleNamespace()
+    made: dict[str, object] = {
+        "model_runner": vars(like)["owner"],
+        "draft_extend_attn_backend": vars(like)["extend_backend"],
+        "forward_mode": vars(like)["extend_mode"],
+    }
+    vars(like.extender).update(made | attributes)
+    return like
 
 
 class Event:
@@ -50,11 +77,11 @@ def calling(answer: object, call: Callable[[], object], **named: object) -> type
 class World:
     """One compiled object, and what SGLang would call it with."""
 
-    def __init__(self, **parts: object) -> None:
+    def __init__(self, like: Any = None, **parts: object) -> None:  # noqa: ANN401 - a Like
         self.current: Any = MADE({}, 0)
-        self.current.demote = lambda: None
+        self.current.demote = self.current.tell_extended = lambda *_: None
         self.current.ask_forced(lambda: False)
-        like: Any = Like(**parts)
+        like = like or Like(**parts)
         self.like: Any = like
         self.arm()
         self.scheduler = SimpleNamespace(
@@ -90,7 +117,10 @@ class World:
         self.launch()
         resolve = self.current.resolve(general)
         resolve(lambda *_: like.resolved, like.graph, like.graph_backend, like.graph_mode)
-        like.owner.shared_read_done_event = self.event
+        if like.extender is None:
+            like.owner.shared_read_done_event = self.event
+        else:
+            self.current.extend(general)(lambda *_: None, like.extender, self.batch)
         self.barrier()
         like.owner.shared_read_done_event = None
 
@@ -246,6 +276,54 @@ def likeness_dies_taking_times(world: World) -> None:
     world.step()
 
 
+def rounds_extender(**named: object) -> World:
+    """Return a world of rounds whose extender disarms as it is asked for what is ``named``."""
+    like: Any = extended()
+    world = World(like)
+    attributes = vars(like.extender)
+    ((name, _),) = named.items()
+    answer = attributes.pop(name)
+    like.extender = calling(answer, world.disarm, **named)(**attributes)
+    world.arm()
+    return world
+
+
+def extender_disarms_by_runner(_: World) -> None:
+    world = rounds_extender(model_runner=1)
+    world.step()
+    world.step()
+
+
+def extender_disarms_by_backend(_: World) -> None:
+    rounds_extender(draft_extend_attn_backend=1).step()
+
+
+def extender_disarms_by_mode(_: World) -> None:
+    rounds_extender(forward_mode=1).step()
+
+
+def nobody_is_told_of_a_draft(_: World) -> None:
+    world = World(extended(forward_mode=None))
+    del world.current.tell_extended
+    world.step()
+
+
+def telling_of_a_draft_disarms(_: World) -> None:
+    world = World(extended(forward_mode=None))
+    world.current.tell_extended = lambda _: world.disarm()
+    world.step()
+
+
+def rounds_are_counted(_: World) -> None:
+    world = World(extended())
+    world.current.keep(4)
+    for _round in range(3):
+        world.step()
+    if world.like.cell.steps != 3:
+        msg = f"{world.like.cell.steps} rounds were counted"
+        raise AssertionError(msg)
+
+
 def part_dies_arming(world: World) -> None:
     other = Like()
     world.like.route.dying = Dying(lambda: world.current.arm(other, BEYOND))
@@ -264,7 +342,7 @@ ORDERS: list[Callable[[World], None]] = [
     made
     for name, made in list(globals().items())
     if getattr(made, "__module__", None) == __name__
-    and name not in {"calling", "general"}
+    and name not in {"calling", "general", "extended", "rounds_extender"}
     and not isinstance(made, type)
 ]
 
