@@ -180,19 +180,14 @@ class Watch:
             return None
         fine, extension = verdict.kind is FenceKind.FINE, last.as_extension
         if extension is None:
-            graph, told = last.as_graph, 1
+            graph = last.as_graph
         else:
             others = [one for one in self.phases.served.values() if one.step == number and one is not last]
-            graph, told = others[0].as_graph if len(others) == 1 else None, 2
-        if (
-            graph is None
-            or len(phases) != told
-            or phases[0] is not graph.phase
-            or (extension is not None and phases[1] is not extension.phase)
-            or (fine and (extension is not None or verdict.published is None))
-        ):
+            graph = others[0].as_graph if others else None
+        if graph is None or (fine and (extension is not None or verdict.published is None)):
             return None
-        return graph, extension
+        made = [graph.phase] if extension is None else [graph.phase, extension.phase]
+        return (graph, extension) if phases == made else None
 
     def demote(self) -> None:
         """Begin the open step, which seemed to be a repetition, again; and tell it of what it was seen to do."""

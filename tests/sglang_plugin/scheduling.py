@@ -224,7 +224,8 @@ class Scheduler:
         """Run EAGLE's draft-extend by its graph; ``graph``: None where the runner stands for its graphs' as well."""
 
         def execute(*_: object) -> None:
-            runner.shared_read_done_event = object() if publishes else None
+            if publishes:
+                runner.shared_read_done_event = object()
             inside()
 
         self._extend(execute, runner if graph is None else graph, Batch(runner.forward_mode))

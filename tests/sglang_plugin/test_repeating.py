@@ -20,7 +20,16 @@ from sglang_fence.sglang_plugin.repeating import Repeating
 from sglang_fence.sglang_plugin.repeating_compiled import compiled_class
 from sglang_fence.sglang_plugin.session import Session
 from sglang_fence.sglang_plugin.targets import LOOPS
-from tests.sglang_plugin.scheduling import Algorithm, Backend, Batch, Border, Runner, Scheduler, member
+from tests.sglang_plugin.scheduling import (
+    Algorithm,
+    Backend,
+    Batch,
+    Border,
+    Runner,
+    Scheduler,
+    SnapshotBackend,
+    member,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -50,10 +59,11 @@ class World:
         self.scheduler = Scheduler(border=self.border, ring=self.ring, repeating=repeating)
         self.scheduler.watch.forward_stream = self.scheduler.forward_stream
         self.scheduler.result_queue, self.scheduler.last_batch = [object()], Batch(member("DECODE"))
-        self.draft = Runner(is_draft_worker=True)
+        self.draft = Runner(Backend(DRAFT_EXTEND="POST_REPLAY"), is_draft_worker=True)  # of an older kind, that is
         if speculates:  # else there is one runner, which owns every last shared read
             self.scheduler.target.spec_algorithm = self.draft.spec_algorithm = Algorithm("EAGLE")
         self._speculates = speculates
+        self._looks: list[list[tuple[object, ...]]] = []
 
     def act(self, action: str) -> None:
         """Do what the action says."""
@@ -125,7 +135,7 @@ class World:
 
     def round_by_another_backend(self) -> None:
         draft = self.draft
-        before, other = draft.draft_extend_attn_backend, Backend()
+        before, other = draft.draft_extend_attn_backend, SnapshotBackend()
         self._round(inside=lambda: setattr(draft, "draft_extend_attn_backend", other))
         draft.draft_extend_attn_backend = before
 
@@ -157,6 +167,15 @@ class World:
             lambda: scheduler.eager(self.draft, "DRAFT_EXTEND_V2"),
         )
 
+    def round_behind_a_publication(self) -> None:
+        scheduler = self.scheduler
+        scheduler.step(
+            "DECODE",
+            lambda: scheduler.graph(scheduler.target, "TARGET_VERIFY", "IN_REPLAY"),
+            lambda: setattr(self.draft, MAILBOX, object()),
+            lambda: scheduler.draft_extend(self.draft, publishes=False),
+        )
+
     def round_that_finds_a_publication(self) -> None:
         self._round(lambda: setattr(self.draft, MAILBOX, object()))
 
@@ -166,6 +185,17 @@ class World:
             "DECODE",
             lambda: scheduler.draft_extend(self.draft, publishes=False),
             lambda: scheduler.graph(scheduler.target, "TARGET_VERIFY", "IN_REPLAY"),
+        )
+
+    def round_that_is_looked_at(self) -> None:
+        scheduler = self.scheduler
+        scheduler.step(
+            "DECODE",
+            self._look,
+            lambda: scheduler.graph(scheduler.target, "TARGET_VERIFY", "IN_REPLAY"),
+            self._look,
+            lambda: scheduler.draft_extend(self.draft, publishes=False),
+            self._look,
         )
 
     def round_that_raises(self) -> None:
@@ -224,6 +254,12 @@ class World:
             return
         scheduler.owner = self.draft if scheduler.owner is scheduler.target else scheduler.target
 
+    def unseen_by_another_owner(self) -> None:
+        self.change_owner()
+        self.scheduler.target.shared_read_done_event = object()
+        self.published_unseen()
+        self.change_owner()
+
     def drain_queue(self) -> None:
         self.scheduler.result_queue = [] if self.scheduler.result_queue else [object()]
 
@@ -255,7 +291,12 @@ class World:
             {hook: count for hook, count in health.errors.items() if count},
             self.scheduler.steps.probe.progress.in_hand,
             [told(facts) for facts in self.recorded()],
+            self._looks,
         )
+
+    def _look(self) -> None:
+        """See what the flight recorder has in the midst of a step."""
+        self._looks.append([told(facts) for facts in self.recorded()])
 
     def recorded(self) -> list[StepFacts]:
         """Return what the flight recorder has."""
@@ -305,6 +346,21 @@ def test_what_is_counted_is_what_the_general_hooks_alone_count(
             for _ in range(times):
                 world.act(usual)
             world.act(action)
+    assert quick.outcome() == general.outcome()
+
+
+@pytest.mark.parametrize("repeating", KINDS)
+@pytest.mark.parametrize("usual", USUAL)
+@pytest.mark.parametrize("action", ACTIONS)
+def test_whatever_comes_between_repeated_steps_counts_as_in_the_general_way(
+    repeating: type[Repeating], usual: str, action: str
+) -> None:
+    speculates = usual == "round"
+    quick, general = World(repeating, speculates=speculates), World(None, speculates=speculates)
+    for world in (quick, general):
+        world.change_owner()  # to the draft runner, as under EAGLE
+        for one in (usual, usual, usual, action, usual, usual, action, action, usual):
+            world.act(one)
     assert quick.outcome() == general.outcome()
 
 
