@@ -8,14 +8,19 @@ builds them in place, in a source tree; the build of a wheel calls :func:`build`
 
 from __future__ import annotations
 
+import re
 import shlex
 import shutil
 import subprocess
 import sys
 import sysconfig
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from sglang_fence.native.sources import HERE, digest, sources
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 SUFFIX = ".abi3.so"
 TAG = "cp311-abi3"
@@ -38,9 +43,22 @@ class NotCompiledError(Exception):
     """A part can't be compiled here; the text says why, in a line. All works without it."""
 
 
-def platform_tag() -> str:
-    """Return the platform as the tag of a wheel has it."""
-    return sysconfig.get_platform().replace("-", "_").replace(".", "_")
+_GLIBC = re.compile(rb"\bGLIBC_2\.(\d+)\b")
+_OLDEST_GLIBC = 17
+"""Of those that have a tag: 2.17."""
+
+
+def platform_tag(modules: Iterable[Path]) -> str:
+    """Return the platform of a wheel with these modules, as its tag has it.
+
+    They need the C library and nothing else, and name the version of each of its functions that they call. So the
+    newest of these is the oldest C library that they run with, as PEP 600 has it: manylinux_2_34_x86_64, say.
+    """
+    linux = sysconfig.get_platform().replace("-", "_").replace(".", "_")
+    versions = [int(found) for module in modules for found in _GLIBC.findall(module.read_bytes())]
+    if not versions:  # another C library
+        return linux
+    return f"manylinux_2_{max(_OLDEST_GLIBC, *versions)}_{linux.removeprefix('linux_')}"
 
 
 def compiler() -> list[str]:

@@ -39,7 +39,7 @@ class CompilingHook(BuildHookInterface[BuilderConfig]):
             self.app.display_warning(f"without compiled parts, and all works without them: {error}")
             return
         build_data["pure_python"] = False
-        build_data["tag"] = f"{build.TAG}-{build.platform_tag()}"
+        build_data["tag"] = f"{build.TAG}-{build.platform_tag(modules)}"
         if not editable:
             build_data["force_include"].update({str(one): f"{_PACKAGE}/{one.name}" for one in modules})
 

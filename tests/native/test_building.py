@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -101,6 +102,36 @@ def test_one_that_was_compiled_from_another_source_is_left_alone(monkeypatch: py
     assert "compiled from another source" in native.summary({})
 
 
+@pytest.mark.parametrize(
+    ("symbols", "tag"),
+    [
+        (["GLIBC_2.2.5"], "manylinux_2_17_x86_64"),
+        (["GLIBC_2.2.5", "GLIBC_2.34", "GLIBC_2.17"], "manylinux_2_34_x86_64"),
+        (["GLIBC_2.4", "GLIBC_2.9"], "manylinux_2_17_x86_64"),
+        (["GLIBC_PRIVATE"], "linux_x86_64"),
+        ([], "linux_x86_64"),
+    ],
+)
+def test_a_wheel_is_for_the_c_libraries_that_its_modules_run_with(
+    tmp_path: Path, symbols: list[str], tag: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sysconfig.get_platform", lambda: "linux-x86_64")
+    modules = [tmp_path / f"{place}.so" for place in range(max(1, len(symbols)))]
+    for place, module in enumerate(modules):
+        module.write_bytes(b"\x7fELF\0" + b"".join(one.encode() + b"\0" for one in symbols[place : place + 1]))
+    assert build.platform_tag(modules) == tag
+
+
+def test_compiled_parts_need_the_c_library_alone(modules: list[Path]) -> None:
+    reader = shutil.which("readelf")
+    if reader is None:
+        pytest.skip("readelf isn't installed")
+    for module in modules:
+        said = subprocess.run([reader, "-d", module], capture_output=True, text=True, check=True).stdout
+        needed = [line.partition("[")[2].rstrip("]") for line in said.splitlines() if "(NEEDED)" in line]
+        assert set(needed) <= {"libc.so.6", "libdl.so.2"}, module
+
+
 def wheel(folder: Path, path: str | None = None) -> tuple[Path, str]:
     """Build the project's wheel; return it, and what was said."""
     if find_spec("hatchling") is None:
@@ -113,7 +144,7 @@ def wheel(folder: Path, path: str | None = None) -> tuple[Path, str]:
 
 def test_a_wheel_has_them_and_says_for_which_pythons(tmp_path: Path, modules: list[Path]) -> None:
     built, _ = wheel(tmp_path)
-    assert built.stem.endswith(f"-cp311-abi3-{build.platform_tag()}")
+    assert built.stem.endswith(f"-cp311-abi3-{build.platform_tag(modules)}")
     with zipfile.ZipFile(built) as archive:
         names = archive.namelist()
         archive.extractall(tmp_path / "installed")
