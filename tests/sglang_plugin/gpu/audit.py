@@ -1,9 +1,10 @@
 """The audit of SGLang on a GPU: Triton attention, plain and with EAGLE; then fifty requests, as without an audit.
 
-    python3 -m tests.sglang_plugin.gpu.audit MODEL SCRATCH [REPEATS]
+    python3 -m tests.sglang_plugin.gpu.audit MODEL SCRATCH [REPEATS [KIND]]
 
 ``MODEL`` is a folder with a ``config.json``, beside one called ``MODEL_eagle`` for the draft. Run it in the root of the
-repository. Prints what was found; exit status 1 if an end is unsound, a plant was missed, or a token differs.
+repository. ``KIND`` is ``plain`` or ``eagle``; by default, both. Prints what was found; exit status 1 if an end is
+unsound, a plant was missed, or a token differs.
 """
 
 # ruff: noqa: T201 - it prints
@@ -20,11 +21,13 @@ from sglang_fence.sglang_plugin.audit.command import ARGUMENTS, TOKENS, run_sgla
 from tests.sglang_plugin.gpu.engines import EAGLE
 
 
-def main(model: str, scratch: Path, repeats: int = 20) -> int:
-    """Audit both; return the exit status."""
+def main(model: str, scratch: Path, repeats: int, kinds: str) -> int:
+    """Audit one or both; return the exit status."""
     scratch.mkdir(parents=True, exist_ok=True)
     failed = 0
     for name, extra in (("plain", {}), ("eagle", {**EAGLE, "speculative_draft_model_path": f"{model}_eagle"})):
+        if name not in kinds:
+            continue
         arguments = json.dumps({"dtype": "bfloat16", **extra})
         audited, never = scratch / f"{name}_audited.json", scratch / f"{name}_never.json"
         os.environ |= {ARGUMENTS: arguments, TOKENS: str(audited)}
@@ -45,4 +48,5 @@ def main(model: str, scratch: Path, repeats: int = 20) -> int:
 
 if __name__ == "__main__":
     folder, place, *rest = sys.argv[1:]
-    sys.exit(main(folder, Path(place), *(int(one) for one in rest)))
+    asked = dict(zip(("repeats", "kind"), rest, strict=False))
+    sys.exit(main(folder, Path(place), int(asked.get("repeats", 20)), asked.get("kind", "plain eagle")))

@@ -60,6 +60,7 @@ class Engine:
     ) -> None:
         if plugins is None:
             plugins = OBSERVING if plugin else ()
+        self.name = name
         self.folder = scratch / name
         self.folder.mkdir(parents=True, exist_ok=True)
         names = ["sglang_fence", *plugins] if plugin else list(plugins) or ["none"]
