@@ -65,6 +65,19 @@ static int repeating_init(repeating_t *self, PyObject *args, PyObject *kwargs)
     return 0;
 }
 
+/* A part of what is armed; None: it has no such part. NULL: it should have, and an exception says so. */
+static PyObject *part_of(PyObject *like, PyObject *const *part, int place, const char *name)
+{
+    if (place != SLACK && place != WAIT)
+        return name == NULL ? Py_NewRef(Py_None) : PyObject_GetAttrString(like, name);
+    PyObject *found = PyObject_GetAttrString(part[CELL], place == SLACK ? "slack" : "wait");
+    if (found == NULL && PyErr_ExceptionMatches(PyExc_AttributeError)) {
+        PyErr_Clear();
+        return Py_NewRef(Py_None);
+    }
+    return found;
+}
+
 static PyObject *arm_by(repeating_t *self, PyObject *args, const char *const *part_names)
 {
     PyObject *like, *part[LIKENESSES] = {NULL};
@@ -77,8 +90,7 @@ static PyObject *arm_by(repeating_t *self, PyObject *args, const char *const *pa
     }
     int another = like != self->like && like != Py_None;
     for (int place = 0; another && place < LIKENESSES; place++)
-        if ((part[place] = part_names[place] == NULL ? Py_NewRef(Py_None)
-                                                     : PyObject_GetAttrString(like, part_names[place])) == NULL) {
+        if ((part[place] = part_of(like, part, place, part_names[place])) == NULL) {
             while (place-- > 0)
                 Py_DECREF(part[place]);
             return NULL;

@@ -19,6 +19,16 @@ typedef long long number_t;
 
 enum progress { LAUNCHED, RESOLVED, EXTENDED, FENCED };
 
+/* Durations between powers of two, and their sum. */
+enum { MOST_BUCKETS = 64 };
+
+typedef struct {
+    PyObject_HEAD
+    double sum_us;
+    Py_ssize_t buckets;                /* finite ones */
+    number_t counts[MOST_BUCKETS + 1]; /* the last in use is for what is longer than all of them */
+} histogram_t;
+
 /* A step as the flight recorder keeps it. */
 typedef struct {
     number_t step, batch_size, tokens, started_ns, entered_ns, barrier_ns;
@@ -38,7 +48,8 @@ typedef struct {
 /* What device moments are taken with; all zero: none are. */
 typedef struct {
     void *library;
-    char on; /* whether they are taken: there are events, and no call has failed */
+    char on;       /* whether they are taken: there are events, and no call has failed */
+    char in_place; /* whether nobody but the cell hears of what was read */
     int (*record)(void *event, void *stream);
     int (*wait)(void *stream, void *event, unsigned flags);
     int (*elapsed)(float *ms, void *start, void *end);
@@ -56,6 +67,7 @@ typedef struct {
 /* The parts of a Likeness, in the order of their names in `likeness_names`. */
 enum likeness {
     OWNER, BATCH_MODE, GRAPH, GRAPH_BACKEND, GRAPH_MODE, RESULT, CELL, ROUTE, EXTENDER, EXTEND_BACKEND, EXTEND_MODE,
+    SLACK, WAIT, /* of the cell: where durations are added up */
     LIKENESSES
 };
 
@@ -67,6 +79,7 @@ typedef struct {
     PyObject *scheduler, *batch, *demote, *tell_extended, *forced, *unset_in, *unset_name, *progress, *cost_ns;
     PyObject *like, *part[LIKENESSES];                 /* owned; there together, or NULL together */
     number_t *cell_steps, *route_steps;                /* in those two parts, where they are of a type made here */
+    histogram_t *slack, *wait;                         /* of the cell, likewise */
     number_t *in_hand;                                 /* in progress, where that is */
     PyObject *kept_type, *kept_value, *kept_traceback; /* an exception that is to be raised yet; owned */
     row_t *rows;

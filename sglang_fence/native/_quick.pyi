@@ -54,9 +54,10 @@ class Repeating:
         streams: tuple[int, int, int],
         events: tuple[tuple[int, ...], ...],
         offsets_us: tuple[float, float],
-        settle: Callable[[list[tuple[Any, int, float, float]]], None],
+        settle: Callable[[list[tuple[Any, int, float, float]], int], None],
         fail: Callable[[str, int], None],
         library: str,
+        in_place: bool = False,
         /,
     ) -> None: ...
     def drain(self, limit: int, /) -> int: ...

@@ -5,14 +5,7 @@
 
 #include <math.h>
 
-enum { MOST_BUCKETS = 64 };
-
-typedef struct {
-    PyObject_HEAD
-    double sum_us;
-    Py_ssize_t buckets;               /* finite ones */
-    number_t counts[MOST_BUCKETS + 1]; /* the last in use is for what is longer than all of them */
-} histogram_t;
+static PyTypeObject *histogram_type;
 
 static int histogram_init(histogram_t *self, PyObject *args, PyObject *kwargs)
 {
@@ -43,13 +36,18 @@ static Py_ssize_t bucket_of(const histogram_t *self, double us)
     return bucket < self->buckets ? bucket : self->buckets;
 }
 
+static void add_duration(histogram_t *self, double us)
+{
+    self->counts[bucket_of(self, us)]++;
+    self->sum_us += us;
+}
+
 static PyObject *histogram_add(histogram_t *self, PyObject *duration)
 {
     double us = PyFloat_AsDouble(duration);
     if (us == -1.0 && PyErr_Occurred())
         return NULL;
-    self->counts[bucket_of(self, us)]++;
-    self->sum_us += us;
+    add_duration(self, us);
     Py_RETURN_NONE;
 }
 
@@ -106,8 +104,14 @@ static PyType_Spec histogram_spec = {
 
 static int add_histogram_type(PyObject *module)
 {
-    PyObject *type = PyType_FromSpec(&histogram_spec);
-    int status = type == NULL ? -1 : PyModule_AddObjectRef(module, "Histogram", type);
-    Py_XDECREF(type);
-    return status;
+    return add_type(module, "Histogram", &histogram_spec, &histogram_type);
+}
+
+/* An object as a histogram; NULL: it is none, or was never initialised. */
+static histogram_t *as_histogram(PyObject *object)
+{
+    if (object == NULL || !PyObject_TypeCheck(object, histogram_type))
+        return NULL;
+    histogram_t *found = (histogram_t *)object;
+    return found->buckets ? found : NULL;
 }

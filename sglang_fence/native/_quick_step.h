@@ -33,6 +33,8 @@ static void become_like(repeating_t *self, PyObject *like, PyObject *const *part
         self->part[place] = like == NULL ? NULL : part[place];
     self->cell_steps = number_in(self->part[CELL], counted_type);
     self->route_steps = number_in(self->part[ROUTE], counted_type);
+    self->slack = as_histogram(self->part[SLACK]);
+    self->wait = as_histogram(self->part[WAIT]);
     for (int place = 0; place <= LIKENESSES; place++)
         Py_XDECREF(before[place]);
 }

@@ -70,14 +70,15 @@ static void free_times(repeating_t *self)
     discard_times(&before);
 }
 
-/* take_times(streams, events, offsets_us, settle, fail, library) */
+/* take_times(streams, events, offsets_us, settle, fail, library, in_place) */
 static PyObject *repeating_take_times(repeating_t *self, PyObject *args)
 {
     PyObject *streams, *events, *settle, *fail;
     const char *library;
     double copy_us, busy_us;
-    if (!PyArg_ParseTuple(args, "OO!(dd)OOs", &streams, &PyTuple_Type, &events, &copy_us, &busy_us, &settle, &fail,
-                          &library))
+    int in_place = 0;
+    if (!PyArg_ParseTuple(args, "OO!(dd)OOs|p", &streams, &PyTuple_Type, &events, &copy_us, &busy_us, &settle, &fail,
+                          &library, &in_place))
         return NULL;
     times_t fresh, before, *times = &fresh;
     memset(times, 0, sizeof *times);
@@ -102,6 +103,7 @@ static PyObject *repeating_take_times(repeating_t *self, PyObject *args)
     times->settle = Py_NewRef(settle);
     times->fail = Py_NewRef(fail);
     times->on = count > 0;
+    times->in_place = (char)in_place;
     before = self->times;
     times->given_up = before.given_up + before.pending;
     self->times = fresh;
@@ -195,9 +197,20 @@ static void record_times(repeating_t *self, PyObject *like, PyObject *event, int
     Py_XDECREF(before); /* last, as in write_row() */
 }
 
-/* Read the oldest pending step. 1: it is read; 0: the device isn't past it; -1: the driver refused, which is told, or
- * there is no memory. */
-static int read_oldest(repeating_t *self, PyObject *found)
+/* Add what was read up in place, if it is as most are; 0: it isn't. */
+static int add_in_place(repeating_t *self, const slot_t *slot, double slack_us, double wait_us)
+{
+    if (!self->times.in_place || slot->like != self->like || self->slack == NULL || self->wait == NULL ||
+        slack_us < 0.0)
+        return 0;
+    add_duration(self->slack, slack_us);
+    add_duration(self->wait, wait_us > 0.0 ? wait_us : 0.0);
+    return 1;
+}
+
+/* Read the oldest pending step, and say which that was. 1: it is read, and added up or `found`; 0: the device isn't past
+ * it; -1: the driver refused, which is told, or there is no memory. */
+static int read_oldest(repeating_t *self, PyObject *found, number_t *newest)
 {
     times_t *times = &self->times;
     slot_t *slot = &times->slots[times->first];
@@ -214,7 +227,11 @@ static int read_oldest(repeating_t *self, PyObject *found)
     times->first = (times->first + 1) % times->count;
     times->pending--;
     double late_us = wait_ms > 0.0f ? times->copy_us : times->busy_us;
-    PyObject *row = Py_BuildValue("(NLdd)", Py_NewRef(slot->like), slot->step, slack_ms * 1e3 + late_us, wait_ms * 1e3 - late_us);
+    double slack_us = slack_ms * 1e3 + late_us, wait_us = wait_ms * 1e3 - late_us;
+    *newest = slot->step;
+    if (add_in_place(self, slot, slack_us, wait_us))
+        return 1;
+    PyObject *row = Py_BuildValue("(NLdd)", Py_NewRef(slot->like), slot->step, slack_us, wait_us);
     int added = row == NULL ? -1 : PyList_Append(found, row);
     Py_XDECREF(row);
     times->given_up += added < 0;
@@ -234,12 +251,13 @@ static Py_ssize_t drain_times(repeating_t *self, Py_ssize_t limit)
         forgive(self);
         return 0;
     }
-    while (times->pending && limit-- > 0 && read_oldest(self, found) > 0)
-        ;
+    Py_ssize_t count = 0;
+    number_t newest = NO_STEP;
+    while (times->pending && limit-- > 0 && read_oldest(self, found, &newest) > 0)
+        count++;
     forgive(self);
-    Py_ssize_t count = PyList_Size(found);
     PyObject *settle = count > 0 ? Py_XNewRef(times->settle) : NULL;
-    PyObject *result = settle == NULL ? NULL : PyObject_CallFunctionObjArgs(settle, found, NULL);
+    PyObject *result = settle == NULL ? NULL : PyObject_CallFunction(settle, "OL", found, newest);
     if (settle != NULL && result == NULL)
         times_fail(self, "settle", 0);
     Py_XDECREF(result);

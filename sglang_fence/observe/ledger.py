@@ -193,6 +193,11 @@ class Ledger(Observer):
             self._phase, self._kind, self._cell, self._route = phases[0], kind, cell, route
         return cell, route
 
+    @property
+    def adds_durations_alone(self) -> bool:
+        """Whether :meth:`add_slack_and_wait` does no more than its name says: nobody derived does more in it."""
+        return type(self).add_slack_and_wait is Ledger.add_slack_and_wait
+
     def add_slack_and_wait(self, cell: Cell, mode: ForwardMode, backend: str, slack_us: float, wait_us: float) -> None:
         """Count in what is known of a timed fine step beside its kind, of which ``mode`` and ``backend`` are part."""
         del mode, backend

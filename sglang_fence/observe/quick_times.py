@@ -30,9 +30,10 @@ class CompiledSteps(Protocol):
         streams: tuple[int, int, int],
         events: tuple[tuple[int, ...], ...],
         offsets_us: tuple[float, float],
-        settle: Callable[[list[tuple[Any, int, float, float]]], None],
+        settle: Callable[[list[tuple[Any, int, float, float]], int], None],
         fail: Callable[[str, int], None],
         library: str,
+        in_place: bool = False,  # noqa: FBT001, FBT002 - see there
         /,
     ) -> None:
         """See ``sglang_fence.sglang_plugin.repeating``."""
@@ -102,18 +103,20 @@ class QuickTimes:
             self.settle,
             self.fail,
             library,
+            self._ledger.adds_durations_alone,
         )
 
-    def settle(self, found: Iterable[tuple[Alike, int, float, float]]) -> None:
-        """Count durations in: what a step was like, its number, slack and wait in µs; a negative slack is clamped."""
-        number = None
+    def settle(self, found: Iterable[tuple[Alike, int, float, float]], newest: int) -> None:
+        """Count durations in: what a step was like, its number, slack and wait in µs; a negative slack is clamped.
+
+        Step ``newest`` was read last, and is one of these or was counted in already.
+        """
         add = self._ledger.add_slack_and_wait
-        for like, number, slack_us, wait_us in found:  # noqa: B007 - the last one is the newest
+        for like, _, slack_us, wait_us in found:
             if slack_us < 0.0:
                 self._ledger.clamps["slack"] += 1
             add(like.cell, like.mode, like.backend_name, max(0.0, slack_us), max(0.0, wait_us))
-        if number is not None:
-            self._progress.timed = number
+        self._progress.timed = newest
 
     def fail(self, call: str, status: int) -> None:
         """A call failed, and no more times are taken this way: count it, and say so once."""

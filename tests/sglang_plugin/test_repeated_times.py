@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
+from sglang_fence.observe.ledger import Cell, Route
 from sglang_fence.observe.quick_times import QuickTimes
 from sglang_fence.observe.sampling import START_EVERY, STARTED, Sampler, Sampling
 from sglang_fence.sglang_plugin.repeating_compiled import compiled_class
@@ -16,7 +18,7 @@ from tests.sglang_plugin.scheduling import Batch, Runner, Scheduler, member
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from sglang_fence.observe.ledger import Cell
+    from sglang_fence.sglang_plugin.likeness import Likeness
 
 COMPILED = compiled_class()
 pytestmark = pytest.mark.skipif(COMPILED is None, reason="the compiled part wasn't built")
@@ -47,7 +49,7 @@ def driver(built: FakeDriver) -> FakeDriver:
 class Timed:
     """A scheduler whose repeated steps are timed, each ``every``-th of them."""
 
-    def __init__(self, driver: FakeDriver, every: int = 1, due: int = 1 << 40) -> None:
+    def __init__(self, driver: FakeDriver, every: int = 1, due: int = 1 << 40, *, in_place: bool = True) -> None:
         self.scheduler = Scheduler(repeating=COMPILED)
         self.scheduler.result_queue, self.scheduler.last_batch = [object()], Batch(member("DECODE"))
         self.current = self.scheduler.steps.current
@@ -57,12 +59,19 @@ class Timed:
             (FORWARD, SCHEDULE, OBSERVER),
             self.events,
             (COPY_US, BUSY_US),
-            self.times.settle,
+            self._settle,
             self.times.fail,
             str(driver.path),
+            in_place,
         )
+        self.handed_on = 0
+        """Steps whose times weren't added up in place."""
         self.step()  # is looked at in full
         self.current.arm(self.current.like, due, every)
+
+    def _settle(self, found: list[tuple[Any, int, float, float]], newest: int) -> None:
+        self.handed_on += len(found)
+        self.times.settle(found, newest)
 
     def step(self) -> None:
         """Decode."""
@@ -99,8 +108,9 @@ def test_a_step_takes_four_calls_in_their_order(driver: FakeDriver) -> None:
     assert timed.current.pending == 1
 
 
-def test_slack_and_wait_are_differences_less_what_the_copy_is_late(driver: FakeDriver) -> None:
-    timed = Timed(driver)
+@pytest.mark.parametrize("in_place", [True, False])
+def test_slack_and_wait_are_differences_less_what_the_copy_is_late(driver: FakeDriver, *, in_place: bool) -> None:
+    timed = Timed(driver, in_place=in_place)
     timed.step()
     timed.step()
     reach(driver, 0, wait=10.0, released=30.0, end=230.0)  # waited
@@ -110,6 +120,29 @@ def test_slack_and_wait_are_differences_less_what_the_copy_is_late(driver: FakeD
     assert timed.cell.wait.sum_us == pytest.approx(20.0 - COPY_US, abs=0.01)
     assert (timed.cell.slack.count, timed.cell.wait.count, timed.cell.steps) == (2, 2, 3)
     assert timed.scheduler.steps.probe.progress.timed == 2
+    assert timed.handed_on == (0 if in_place else 2)
+
+
+def test_a_wait_below_zero_counts_as_none(driver: FakeDriver) -> None:
+    timed = Timed(driver)
+    timed.step()
+    reach(driver, 0, wait=50.0, released=40.0, end=60.0)
+    timed.current.drain(8)
+    assert (timed.cell.wait.counts[0], timed.cell.wait.sum_us) == (1, 0.0)
+    assert timed.handed_on == 0
+
+
+def test_a_step_is_added_up_where_it_was_counted_though_another_kind_is_known_by_now(driver: FakeDriver) -> None:
+    timed = Timed(driver)
+    timed.step()
+    reach(driver, 0, wait=0.0, released=10.0, end=110.0)
+    counted = timed.cell
+    like: Any = timed.current.like
+    other = SimpleNamespace(**{name: getattr(like, name) for name in [*like.__slots__, "ends"]})
+    other.cell, other.route = Cell(), Route([])
+    timed.current.arm(cast("Likeness", other))
+    assert timed.current.drain(8) == 1
+    assert (timed.handed_on, counted.slack.count, other.cell.slack.count) == (1, 1, 0)
 
 
 def test_a_slack_below_zero_is_clamped_and_counted(driver: FakeDriver) -> None:
