@@ -159,7 +159,7 @@ class Engine:
                 return found
 
     def force(self, how: int) -> None:
-        """Let every fence be coarse from here on (1), none that needn't be (0), or so many in turn (more).
+        """Let every fence be coarse from here on (1), none that needn't be (0), or so many in turn (see ``forcing``).
 
         Raises:
             RuntimeError: the engine doesn't say that it is so.

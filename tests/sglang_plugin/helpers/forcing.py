@@ -4,9 +4,9 @@ SGLang reads the switch from its environment at each barrier, and here the envir
 ``force`` says is so once the file ``forced`` says the same. So one engine is compared with itself.
 
 ``1``: coarse. ``0``: not. ``16``, or another number above one: coarse for so many decodes, then not for so many, and so
-on. How long each of those took on the device is added to the file ``took`` as soon as another of these is asked for, a
-line each: ``0`` or ``1`` for whether its fence was forced coarse, and the µs from the end of its forward, which that
-fence may wait for, to the end of the next.
+on; ``-16``: the other way about. How long each of those took on the device is in the file ``took`` as soon as another
+of these is asked for, a line each: ``0`` or ``1`` for whether its fence was forced coarse, and the µs from the end of
+its forward, which that fence may wait for, to the end of the next.
 """
 
 # ruff: noqa: ANN401 - what SGLang hands over has no types
@@ -29,7 +29,7 @@ class _Alternation:
     """Forces some decodes and others not.
 
     Attributes:
-        run: decodes that are alike in one go; 0: none is forced here.
+        run: decodes that are alike in one go, below zero where the first aren't forced; 0: none is forced here.
         ends: of each, whether it was forced, and the event at its end.
     """
 
@@ -42,7 +42,7 @@ class _Alternation:
         """Decide what this barrier is."""
         run = self.run
         if run and scheduler.cur_batch_for_debug.forward_mode.name == "DECODE":
-            forced = 1 - len(self.ends) // run % 2
+            forced = (len(self.ends) // abs(run) + (run > 0)) % 2
             os.environ[SWITCH] = str(forced)
             event = self._event(enable_timing=True)
             event.record(scheduler.forward_stream)
@@ -89,9 +89,9 @@ def _watch(folder: Path, alternation: _Alternation) -> None:
 
 def _obey(folder: Path, alternation: _Alternation, asked: int) -> None:
     alternation.run = 0
-    with (folder / "took").open("a", encoding="utf-8") as out:
+    with (folder / "took").open("w", encoding="utf-8") as out:
         out.writelines(f"{forced} {us:.3f}\n" for forced, us in alternation.took_us())
-    if asked > 1:
+    if abs(asked) > 1:
         alternation.run = asked
     elif asked:
         os.environ[SWITCH] = "1"
