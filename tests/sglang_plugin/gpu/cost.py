@@ -118,8 +118,8 @@ def _conclude(
 def _explain(report: Report, name: str, without: Engine, every: Engine, new_tokens: int) -> None:
     """Force some decodes coarse and others not: is what they differ by what the plugin calls lost?
 
-    How long a decode takes goes up and down with the length of its contexts, and so with a rhythm of its own. Each block
-    is run twice, and what was forced in one isn't in the other.
+    How long a decode takes goes up and down with the length of its contexts, and so with a rhythm of its own. Each
+    block is run twice, and what was forced in one isn't in the other.
     """
     before = every.ledger()
     slower: dict[Engine, list[dict[int, float]]] = {without: [], every: []}
