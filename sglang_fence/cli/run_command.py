@@ -90,7 +90,7 @@ def run(  # noqa: PLR0913 - a command line has as many options as its users need
     stop: Annotated[list[str] | None, typer.Option(help="A text that ends an output; may be repeated.")] = None,
     attention: Annotated[str, typer.Option(help="Attention backend; see sglang-fence declarations.")] = "native",
     speculative: Annotated[str, typer.Option(help="Speculative algorithm, or none.")] = "none",
-    draft_tokens: Annotated[int, typer.Option(help="Drafts a round.")] = 3,
+    draft_tokens: Annotated[int | None, typer.Option(help="Drafts a round; 3 if left out.")] = None,
     draft_model: Annotated[str | None, typer.Option(help="Draft of standalone; left out: the target itself.")] = None,
     fence: Annotated[FenceName | None, typer.Option(help="Outranks the environment's switches.")] = None,
     overlap: Annotated[bool, typer.Option(help="Prepare the next step while the last one runs.")] = True,
@@ -107,7 +107,9 @@ def run(  # noqa: PLR0913 - a command line has as many options as its users need
     ] = None,
     prefix_cache: Annotated[bool, typer.Option(help="Keep pages for prompts with the same beginning.")] = True,
     costs: Annotated[Path | None, typer.Option(help="Cost table of the simulated device, JSON.")] = None,
-    check_hazards: Annotated[bool, typer.Option(help="Check the order of shared accesses (simulated device).")] = True,
+    check_hazards: Annotated[
+        bool | None, typer.Option(help="Check the order of shared accesses; on the simulated device, done if left out.")
+    ] = None,
     seed: Annotated[int, typer.Option(min=0, max=MAX_SEED, help="Of sampling and of the built-in prompts.")] = 0,
     observe: Annotated[bool, typer.Option(help="Observe each step; off, nothing is counted.")] = True,
     timing_every: Annotated[
@@ -168,6 +170,12 @@ def run(  # noqa: PLR0913 - a command line has as many options as its users need
     )
     flight = observe_options.flight()
     lines = _lines(prompts, requests, seed, defaults)
+    if top_p < 1.0 and all((line.params or defaults).temperature == 0.0 for line in lines):
+        msg = f"--top-p {top_p}: nothing is sampled at temperature 0; give --temperature as well"
+        raise ConfigError(msg)
+    if draft_tokens is not None and speculative == "none":
+        msg = f"--draft-tokens {draft_tokens}: nothing drafts; give --speculative as well"
+        raise ConfigError(msg)
     options = EngineOptions(
         model=ModelOptions(model, dtype.value, sliding_window, context_length),
         attention=attention,
@@ -179,7 +187,7 @@ def run(  # noqa: PLR0913 - a command line has as many options as its users need
         kv_tokens=kv_tokens,
         chunk=chunk,
         speculative=speculative,
-        draft_tokens=draft_tokens,
+        **({} if draft_tokens is None else {"draft_tokens": draft_tokens}),
         draft_model=draft_model,
         prefix_cache=prefix_cache,
         switches=Switches.from_environ(),
@@ -206,7 +214,7 @@ def run(  # noqa: PLR0913 - a command line has as many options as its users need
         scheduler = engine.serve(asked, on_finish)
         engine.close()
     seconds = time.perf_counter() - started
-    outcome = Outcome.of(engine, scheduler, watching.summary, asked, seconds, check_hazards=check_hazards)
+    outcome = Outcome.of(engine, scheduler, watching.summary, asked, seconds, check_hazards=check_hazards is not False)
     _write_lines(output, asked)
     if json_file is not None:
         write(json_file, json.dumps(outcome.to_json(), indent=2) + "\n")

@@ -14,17 +14,18 @@ if TYPE_CHECKING:
 DEVICES = ("auto", "cuda", "simulated")
 
 
-def open_device(name: str, costs: Path | None = None, *, check_hazards: bool = True) -> DeviceModule:
+def open_device(name: str, costs: Path | None = None, *, check_hazards: bool | None = None) -> DeviceModule:
     """Open a device.
 
     Args:
         name: one of :data:`DEVICES`; ``auto`` is CUDA where there is one.
         costs: a cost table for the simulated device.
-        check_hazards: whether the simulated device checks the order of shared accesses.
+        check_hazards: whether the simulated device checks the order of shared accesses; None: it does, and no other
+            device is asked to.
 
     Raises:
         DeviceUnavailableError: CUDA was asked for and isn't here.
-        ConfigError: an unknown name, or a cost table for a device that takes none.
+        ConfigError: an unknown name, or a cost table or a check for a device that has none.
         CostTableError: the cost table can't be used.
     """
     if name not in DEVICES:
@@ -37,6 +38,9 @@ def open_device(name: str, costs: Path | None = None, *, check_hazards: bool = T
             if costs is not None:
                 msg = f"--costs {costs}: only the simulated device takes a cost table; add --device simulated"
                 raise ConfigError(msg)
+            if check_hazards:
+                msg = "--check-hazards: only the simulated device knows the order of accesses; add --device simulated"
+                raise ConfigError(msg)
             from sglang_fence.device.cuda import CudaDevice  # noqa: PLC0415
 
             return CudaDevice()
@@ -46,4 +50,5 @@ def open_device(name: str, costs: Path | None = None, *, check_hazards: bool = T
     from sglang_fence.device.simulated.costs import CostTable  # noqa: PLC0415
     from sglang_fence.device.simulated.device import SimulatedDevice  # noqa: PLC0415
 
-    return SimulatedDevice(CostTable() if costs is None else CostTable.load(costs), check_hazards=check_hazards)
+    table = CostTable() if costs is None else CostTable.load(costs)
+    return SimulatedDevice(table, check_hazards=check_hazards is not False)

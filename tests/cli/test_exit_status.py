@@ -41,6 +41,8 @@ def test_a_fault_of_ours_is_neither_a_hazard_nor_a_users_mistake(
         (("--output", "{}", "--json", "{}"), "both name"),
         (("--prompts", "{}", "--output", "{}"), "both name"),
         (("--draft-model", "x"), "only --speculative standalone"),
+        (("--draft-tokens", "2"), "nothing drafts; give --speculative as well"),
+        (("--top-p", "0.9"), "nothing is sampled at temperature 0"),
         (("--kv-tokens", 10**12), "GiB"),
         (("--json", "x" * 300), "can't be a file (File name too long)"),
         (("--prompts", "x" * 300, "--output", "{}"), "File name too long"),
