@@ -25,7 +25,7 @@ needs_compiled = pytest.mark.skipif(COMPILED is None, reason="the compiled part 
 KINDS = [Repeating, pytest.param(COMPILED, marks=needs_compiled)]
 HELPER = Path(__file__).parent / "helpers/reentering.py"
 ROOT = Path(__file__).resolve().parents[2]
-ORDERS = 25
+ORDERS = 29
 
 
 @needs_compiled
@@ -103,6 +103,55 @@ def test_what_is_no_error_is_raised_where_times_are_read(tmp_path: Path, where: 
         current.drain(1)
     assert current.drain(1) == 0
     assert not current.times_taken
+
+
+@pytest.mark.parametrize("repeating", KINDS)
+@pytest.mark.parametrize("args", [(), (None,)])
+def test_a_draft_extended_by_no_runner_is_left_to_the_general_hook(
+    repeating: type[Repeating], args: tuple[object, ...]
+) -> None:
+    world, asked = World(repeating), []
+
+    def general(original: Callable[..., object], *args: object) -> object:
+        asked.append(args)
+        return original(*args)
+
+    world.unknown()  # of the steps that repeat, it extends no draft, and leaves the mailbox empty
+    scheduler, target = world.scheduler, world.scheduler.target
+    current = scheduler.steps.current
+    extend = current.extend(general)
+    scheduler.step(
+        "DECODE",
+        lambda: scheduler.graph(target, "DECODE", "UNKNOWN"),
+        lambda: extend(lambda *_: None, *args),
+    )
+    assert asked == [args]
+    assert not current.has_extended
+
+
+class RefusingProgress:
+    """Can't be told which results the host has."""
+
+    @property
+    def in_hand(self) -> int:
+        return 0
+
+    @in_hand.setter
+    def in_hand(self, number: int) -> None:
+        raise ValueError(number)
+
+
+@pytest.mark.parametrize("repeating", KINDS)
+def test_a_step_that_could_not_be_begun_is_recorded_once(repeating: type[Repeating]) -> None:
+    world = World(repeating)
+    for _ in range(3):
+        world.fine()
+    refusing: Any = RefusingProgress()
+    world.scheduler.steps.current.progress = refusing
+    world.fine()
+    rows = world.scheduler.steps.current.rows
+    assert sorted(row.step for row in rows if row.step > 0) == [1, 2]
+    assert [facts.step for facts in world.recorded()] == [0, 1, 2, 3]
 
 
 @pytest.mark.parametrize("repeating", KINDS)

@@ -6,11 +6,13 @@ exception, or ``NAME died`` and the signal.
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+from sglang_fence.observe.ledger import Durations
 from sglang_fence.sglang_plugin.repeating_compiled import compiled_class
 
 if TYPE_CHECKING:
@@ -162,6 +164,16 @@ def requests_disarm(world: World) -> None:
     world.step()
 
 
+def requests_arm_another(world: World) -> None:
+    world.current.keep(4)
+    mode, other = world.like.batch_mode, Like()
+    world.batch = calling([1], lambda: world.current.arm(other, BEYOND), reqs=1)(forward_mode=mode, extend_num_tokens=7)
+    world.launch()
+    if world.current.repeats or world.current.kept():
+        msg = "a step that was begun the general way is kept here, too"
+        raise AssertionError(msg)
+
+
 def requests_keep_no_rows(world: World) -> None:
     world.current.keep(4)
     mode, keep = world.like.batch_mode, world.current.keep
@@ -179,6 +191,14 @@ def number_beyond_any(world: World) -> None:
     world.current.keep(8)
     world.current.number = (1 << 63) - 1
     world.step()
+
+
+def due_below_any(world: World) -> None:
+    world.current.arm(world.like, -(1 << 63))
+    world.step()
+    if world.like.cell.steps:
+        msg = "a step was counted that is due"
+        raise AssertionError(msg)
 
 
 def nothing_demotes(world: World) -> None:
@@ -336,6 +356,39 @@ def part_dies_arming(world: World) -> None:
     world.scheduler.model_worker.last_shared_read_runner = world.like.owner
     world.batch.forward_mode = world.like.batch_mode
     world.step()
+
+
+def part_dies_arming_a_coarse_one(world: World) -> None:
+    other = Like()
+    other.coarse = True
+    world.like.route.dying = Dying(lambda: world.current.arm(other, BEYOND))
+    world.like = None
+    world.disarm()
+    world.like, world.event = other, None
+    world.scheduler.model_worker.last_shared_read_runner = world.like.owner
+    world.batch.forward_mode = world.like.batch_mode
+    world.step()
+    if world.like.cell.steps != 1:
+        msg = "what was armed last is compared as what was armed before it"
+        raise AssertionError(msg)
+
+
+def histogram_is_made_anew_while_it_is_read(_: World) -> None:
+    durations: Any = Durations()
+    base: Any = Durations.__mro__[1]
+    lists: list[list[int]] = [[] for _ in range(300)]  # so that none is left over, and each is made anew
+    for buckets, anew in ((64, 1), (1, 64)) * 50:
+        base.__init__(durations, buckets)
+        gc.disable()
+        cycle: Any = Dying(lambda anew=anew: base.__init__(durations, anew))
+        cycle.cycle = cycle
+        del cycle
+        gc.set_threshold(1)
+        gc.enable()
+        lists.append(durations.counts)
+    if any(count for counts in lists for count in counts):
+        msg = "nothing was counted in"
+        raise AssertionError(msg)
 
 
 ORDERS: list[Callable[[World], None]] = [
