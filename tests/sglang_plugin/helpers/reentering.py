@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 import os
 import sys
+from functools import partial
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -380,7 +381,7 @@ def histogram_is_made_anew_while_it_is_read(_: World) -> None:
     for buckets, anew in ((64, 1), (1, 64)) * 50:
         base.__init__(durations, buckets)
         gc.disable()
-        cycle: Any = Dying(lambda anew=anew: base.__init__(durations, anew))
+        cycle: Any = Dying(partial(base.__init__, durations, anew))
         cycle.cycle = cycle
         del cycle
         gc.set_threshold(1)
