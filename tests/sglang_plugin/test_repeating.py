@@ -139,6 +139,11 @@ class World:
         self._round(inside=lambda: setattr(draft, "draft_extend_attn_backend", other))
         draft.draft_extend_attn_backend = before
 
+    def round_above_another_runner(self) -> None:
+        draft = self.draft
+        self._round(inside=lambda: setattr(draft, "model_runner", self.scheduler.target))
+        draft.model_runner = draft
+
     def round_in_another_mode(self) -> None:
         draft = self.draft
         before = draft.forward_mode
@@ -151,6 +156,10 @@ class World:
 
     def round_of_two_drafts(self) -> None:
         self._round(lambda: self.scheduler.draft_extend(self.draft, publishes=False))
+
+    def round_whose_barrier_comes_early(self) -> None:
+        scheduler = self.scheduler
+        self._round(inside=lambda: scheduler._barrier(type(scheduler).apply_barrier, scheduler))
 
     def round_without_verify(self) -> None:
         self.scheduler.step("DECODE", lambda: self.scheduler.draft_extend(self.draft, publishes=False))
@@ -408,6 +417,70 @@ def test_the_general_hooks_see_one_coarse_step_and_no_repetition(repeating: type
         ("decode", FenceKind.COARSE, FallbackReason.BACKEND_UNKNOWN, SharedReadEnds.UNKNOWN): 100
     }
     assert [facts.reason for facts in world.recorded()] == [FallbackReason.BACKEND_UNKNOWN] * 8
+
+
+def to_another_graph(world: World) -> Callable[[], object]:
+    scheduler, target = world.scheduler, world.scheduler.target
+    other = SimpleNamespace(model_runner=target)
+
+    def replay() -> None:
+        scheduler._resolve(lambda *_: member("IN_REPLAY"), other, target.attn_backend, member("DECODE"))
+        target.shared_read_done_event = object()
+
+    return lambda: scheduler.step("DECODE", replay)
+
+
+def to_another_backend(world: World) -> Callable[[], object]:
+    world.scheduler.target.attn_backend = Backend()
+    return world.fine
+
+
+def to_another_mode(world: World) -> Callable[[], object]:
+    return world.batch_of_another_mode
+
+
+def to_another_draft_graph(world: World) -> Callable[[], object]:
+    draft = world.draft
+    other = SimpleNamespace(
+        model_runner=draft, forward_mode=draft.forward_mode, draft_extend_attn_backend=draft.attn_backend
+    )
+    return lambda: world._round(graph=other)
+
+
+def to_another_draft_backend(world: World) -> Callable[[], object]:
+    world.draft.draft_extend_attn_backend = Backend()
+    return world.round
+
+
+@pytest.mark.parametrize("repeating", KINDS)
+@pytest.mark.parametrize(
+    ("usual", "change"),
+    [
+        ("fine", to_another_graph),
+        ("fine", to_another_backend),
+        ("fine", to_another_mode),
+        ("round", to_another_draft_graph),
+        ("round", to_another_draft_backend),
+    ],
+)
+def test_what_repeats_behind_a_change_is_recognised_again(
+    repeating: type[Repeating], usual: str, change: Callable[[World], Callable[[], object]]
+) -> None:
+    world = World(repeating, speculates=usual == "round")
+    world.change_owner()
+    for _ in range(3):
+        world.act(usual)
+    changed, looked, current = change(world), counting(world), world.scheduler.steps.current
+    demote = current.demote
+
+    def demoted() -> None:
+        looked.times += 1
+        demote()
+
+    current.demote = demoted
+    for _ in range(20):
+        changed()
+    assert looked.times == 1
 
 
 @pytest.mark.parametrize("repeating", KINDS)

@@ -14,8 +14,8 @@ import pytest
 from sglang_fence.sglang_plugin.repeating import Repeating
 from sglang_fence.sglang_plugin.repeating_compiled import compiled_class
 from tests.device.driver.fake_driver import build_fake_driver
-from tests.sglang_plugin.scheduling import Batch, member
-from tests.sglang_plugin.test_repeating import World
+from tests.sglang_plugin.scheduling import Batch, Runner, member
+from tests.sglang_plugin.test_repeating import MAILBOX, World
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -75,6 +75,23 @@ def test_what_is_no_error_is_raised(repeating: type[Repeating], way: Callable[[W
     way(world)
     with pytest.raises(StoppedError):
         world.fine()
+
+
+@pytest.mark.parametrize("repeating", KINDS)
+def test_what_is_no_error_is_raised_where_a_draft_is_about_to_be_extended(repeating: type[Repeating]) -> None:
+    world = World(repeating, speculates=True)
+    world.change_owner()
+    for _ in range(3):
+        world.round()
+    looks = iter(("begun", "extended"))
+
+    def look(_: object) -> None:
+        if next(looks, None) == "extended":
+            stop()  # once
+
+    world.draft.__class__ = type("Stopping", (Runner,), {MAILBOX: property(look, lambda *_: None)})
+    with pytest.raises(StoppedError):
+        world.round()
 
 
 @needs_compiled
