@@ -12,6 +12,7 @@ from sglang_fence.observe.sampling import START_EVERY, STARTED, Sampler, Samplin
 from sglang_fence.sglang_plugin.repeating_compiled import compiled_class
 from tests.device.driver.fake_driver import FakeDriver, build_fake_driver
 from tests.sglang_plugin.scheduling import Batch, Runner, Scheduler, member
+from tests.sglang_plugin.test_device_times import OnDevice
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -195,6 +196,19 @@ def test_a_driver_that_refuses_is_counted_and_said_once_and_steps_go_on(
     assert len(caplog.records) == 1
     assert "719" in caplog.text
     assert not timed.current.times_taken
+
+
+def test_coarse_steps_are_left_to_the_general_hooks_as_often_as_they_are_timed(driver: FakeDriver) -> None:
+    scheduler = OnDevice(every=7, publishes=False, repeating=COMPILED)
+    scheduler.result_queue, scheduler.last_batch = [object()], Batch(member("DECODE"))
+    current: Any = scheduler.steps.current
+    probe = scheduler.steps.probe
+    current.take_times((FORWARD, SCHEDULE, OBSERVER), ((1, 2, 3),), (COPY_US, BUSY_US), print, print, str(driver.path))
+    while current.like is None:
+        scheduler.decode()
+    assert current.like.coarse
+    assert (current.due, current.timed_every) == (probe.due, 0)
+    assert probe.due < probe.due_beyond_slack[0]
 
 
 def test_what_was_published_is_no_event_of_the_device(driver: FakeDriver) -> None:

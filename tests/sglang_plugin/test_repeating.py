@@ -53,8 +53,15 @@ class StoppedError(Exception):
 class World:
     """A scheduler that overlaps, and what may happen to it."""
 
-    def __init__(self, repeating: type[Repeating] | None, *, recorded: bool = True, speculates: bool = False) -> None:
-        self.border = Border()
+    def __init__(
+        self,
+        repeating: type[Repeating] | None,
+        *,
+        recorded: bool = True,
+        speculates: bool = False,
+        declares: bool = True,
+    ) -> None:
+        self.border = Border(draft_extend_declares=declares)
         self.ring = FlightRing(8) if recorded else None
         self.scheduler = Scheduler(border=self.border, ring=self.ring, repeating=repeating)
         self.scheduler.watch.forward_stream = self.scheduler.forward_stream
@@ -269,6 +276,10 @@ class World:
         self.published_unseen()
         self.change_owner()
 
+    def change_backend(self) -> None:
+        target = self.scheduler.target
+        target.attn_backend = Backend() if isinstance(target.attn_backend, SnapshotBackend) else SnapshotBackend()
+
     def drain_queue(self) -> None:
         self.scheduler.result_queue = [] if self.scheduler.result_queue else [object()]
 
@@ -354,6 +365,16 @@ def test_what_is_counted_is_what_the_general_hooks_alone_count(
         for usual, times, action in runs:
             for _ in range(times):
                 world.act(usual)
+            world.act(action)
+    assert quick.outcome() == general.outcome()
+
+
+@pytest.mark.parametrize("repeating", KINDS)
+def test_a_draft_that_publishes_before_its_replay_counts_as_in_the_general_way(repeating: type[Repeating]) -> None:
+    quick, general = (World(kind, speculates=True, declares=False) for kind in (repeating, None))
+    for world in (quick, general):
+        world.change_owner()
+        for action in ("round", "round", "round_that_publishes", "round"):
             world.act(action)
     assert quick.outcome() == general.outcome()
 

@@ -25,7 +25,7 @@ needs_compiled = pytest.mark.skipif(COMPILED is None, reason="the compiled part 
 KINDS = [Repeating, pytest.param(COMPILED, marks=needs_compiled)]
 HELPER = Path(__file__).parent / "helpers/reentering.py"
 ROOT = Path(__file__).resolve().parents[2]
-ORDERS = 29
+ORDERS = 31
 
 
 @needs_compiled
@@ -78,15 +78,16 @@ def test_what_is_no_error_is_raised(repeating: type[Repeating], way: Callable[[W
 
 
 @pytest.mark.parametrize("repeating", KINDS)
-def test_what_is_no_error_is_raised_where_a_draft_is_about_to_be_extended(repeating: type[Repeating]) -> None:
+@pytest.mark.parametrize("at", ["before", "after", "barrier"])
+def test_what_is_no_error_is_raised_around_a_draft_that_is_extended(repeating: type[Repeating], at: str) -> None:
     world = World(repeating, speculates=True)
     world.change_owner()
     for _ in range(3):
         world.round()
-    looks = iter(("begun", "extended"))
+    looks = iter(("launch", "before", "after", "barrier"))
 
     def look(_: object) -> None:
-        if next(looks, None) == "extended":
+        if next(looks, None) == at:
             stop()  # once
 
     world.draft.__class__ = type("Stopping", (Runner,), {MAILBOX: property(look, lambda *_: None)})

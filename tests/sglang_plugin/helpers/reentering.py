@@ -98,6 +98,11 @@ class World:
     def arm(self, every: int = 0) -> None:
         self.current.arm(self.like, BEYOND, every)
 
+    def arm_anew(self) -> None:
+        """Take the parts of the likeness as they are by now."""
+        self.disarm()
+        self.arm()
+
     def disarm(self) -> None:
         self.current.arm(None)
 
@@ -305,22 +310,58 @@ def rounds_extender(**named: object) -> World:
     ((name, _),) = named.items()
     answer = attributes.pop(name)
     like.extender = calling(answer, world.disarm, **named)(**attributes)
-    world.arm()
+    world.arm_anew()
     return world
 
 
+def steps_disarmed(world: World) -> None:
+    world.step()
+    if world.current.like is not None:
+        msg = "the extender wasn't looked at"
+        raise AssertionError(msg)
+    world.step()
+
+
 def extender_disarms_by_runner(_: World) -> None:
-    world = rounds_extender(model_runner=1)
-    world.step()
-    world.step()
+    steps_disarmed(rounds_extender(model_runner=1))
 
 
 def extender_disarms_by_backend(_: World) -> None:
-    rounds_extender(draft_extend_attn_backend=1).step()
+    steps_disarmed(rounds_extender(draft_extend_attn_backend=1))
 
 
 def extender_disarms_by_mode(_: World) -> None:
-    rounds_extender(forward_mode=1).step()
+    steps_disarmed(rounds_extender(forward_mode=1))
+
+
+def extender_arms_another(_: World) -> None:
+    like: Any = extended()
+    world = World(like)
+    other: Any = extended()
+    other.owner, other.extender = like.owner, like.extender
+    mode = vars(like.extender).pop("forward_mode")
+    looking = calling(mode, lambda: world.current.arm(other, BEYOND), forward_mode=1)
+    like.extender = other.extender = looking(**vars(like.extender))
+    world.arm_anew()
+    world.step()
+    if like.cell.steps or other.cell.steps:
+        msg = "a step was counted that began as another than it ended"
+        raise AssertionError(msg)
+
+
+def extender_begins_the_step_again(_: World) -> None:
+    told: list[object] = []
+    like: Any = extended()
+    world = World(like)
+    mode = vars(like.extender).pop("forward_mode")
+    looking = calling(mode, lambda: setattr(world.current, "repeats", False), forward_mode=1)
+    like.extender = looking(**vars(like.extender))
+    world.current.tell_extended = told.append
+    world.arm_anew()
+    world.step()
+    if told != [like.extender]:
+        msg = f"the general way was told of {told}"
+        raise AssertionError(msg)
 
 
 def nobody_is_told_of_a_draft(_: World) -> None:
@@ -396,7 +437,7 @@ ORDERS: list[Callable[[World], None]] = [
     made
     for name, made in list(globals().items())
     if getattr(made, "__module__", None) == __name__
-    and name not in {"calling", "general", "extended", "rounds_extender"}
+    and name not in {"calling", "general", "extended", "rounds_extender", "steps_disarmed"}
     and not isinstance(made, type)
 ]
 
