@@ -25,7 +25,7 @@ needs_compiled = pytest.mark.skipif(COMPILED is None, reason="the compiled part 
 KINDS = [Repeating, pytest.param(COMPILED, marks=needs_compiled)]
 HELPER = Path(__file__).parent / "helpers/reentering.py"
 ROOT = Path(__file__).resolve().parents[2]
-ORDERS = 31
+ORDERS = 32
 
 
 @needs_compiled
@@ -93,6 +93,17 @@ def test_what_is_no_error_is_raised_around_a_draft_that_is_extended(repeating: t
     world.draft.__class__ = type("Stopping", (Runner,), {MAILBOX: property(look, lambda *_: None)})
     with pytest.raises(StoppedError):
         world.round()
+
+
+@pytest.mark.parametrize("repeating", KINDS)
+def test_what_is_no_error_is_raised_where_an_extended_draft_is_told_of(repeating: type[Repeating]) -> None:
+    world = World(repeating, speculates=True)
+    world.change_owner()
+    for _ in range(3):
+        world.round()
+    world.scheduler.steps.current.tell_extended = stop
+    with pytest.raises(StoppedError):
+        world.round_by_another_backend()
 
 
 @needs_compiled

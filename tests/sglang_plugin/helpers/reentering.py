@@ -13,7 +13,7 @@ from functools import partial
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from sglang_fence.observe.ledger import Durations
+from sglang_fence.observe.ledger import Cell, Durations, Route
 from sglang_fence.sglang_plugin.repeating_compiled import compiled_class
 
 if TYPE_CHECKING:
@@ -251,6 +251,16 @@ def cell_disarms(_: World) -> None:
 
     worlds.append(World(cell=Cell()))
     worlds[0].step()
+
+
+def one_of_two_is_counted_in_place(_: World) -> None:
+    for parts in ({"cell": Cell()}, {"route": Route([])}, {"cell": Cell(), "route": Route([])}):
+        world = World(**parts)
+        world.step()
+        world.step()
+        if (world.like.cell.steps, world.like.route.steps) != (2, 2):
+            msg = f"two steps were counted as {world.like.cell.steps} and {world.like.route.steps}"
+            raise AssertionError(msg)
 
 
 def event_takes_no_times(world: World) -> None:
