@@ -389,9 +389,21 @@ def test_whatever_comes_between_repeated_steps_counts_as_in_the_general_way(
     quick, general = World(repeating, speculates=speculates), World(None, speculates=speculates)
     for world in (quick, general):
         world.change_owner()  # to the draft runner, as under EAGLE
-        for one in (usual, usual, usual, action, usual, usual, action, action, usual):
+        for one in (usual, usual, usual, action, usual, usual, action, action, usual, action, usual, usual):
             world.act(one)
     assert quick.outcome() == general.outcome()
+
+
+@pytest.mark.parametrize("repeating", [None, *KINDS])
+def test_a_draft_that_publishes_behind_some_that_did_not_is_fine(repeating: type[Repeating] | None) -> None:
+    world = World(repeating, speculates=True)
+    world.change_owner()
+    for action in ("round", "round", "round_that_publishes", "round"):
+        world.act(action)
+    assert world.scheduler.counted() == {
+        ("decode", FenceKind.COARSE, FallbackReason.BACKEND_UNKNOWN, SharedReadEnds.UNKNOWN): 3,
+        ("decode", FenceKind.FINE, None, SharedReadEnds.POST_REPLAY): 1,
+    }
 
 
 @dataclass
