@@ -16,7 +16,7 @@ from sglang_fence.contract import FallbackReason, FenceKind, SharedReadEnds
 from sglang_fence.observe.flight.ring import FlightRing
 from sglang_fence.observe.flight.snapshot import steps_of
 from sglang_fence.observe.observer import Observer
-from sglang_fence.sglang_plugin.repeating import Repeating
+from sglang_fence.sglang_plugin.repeating import METERED, Repeating
 from sglang_fence.sglang_plugin.repeating_compiled import compiled_class
 from sglang_fence.sglang_plugin.session import Session
 from sglang_fence.sglang_plugin.targets import LOOPS
@@ -28,6 +28,7 @@ from tests.sglang_plugin.scheduling import (
     Runner,
     Scheduler,
     SnapshotBackend,
+    bound,
     member,
 )
 
@@ -282,6 +283,9 @@ class World:
 
     def drain_queue(self) -> None:
         self.scheduler.result_queue = [] if self.scheduler.result_queue else [object()]
+
+    def lengthen_queue(self) -> None:
+        self.scheduler.result_queue = [object()] * 6
 
     def idle(self) -> None:
         self.scheduler.idle()
@@ -573,6 +577,37 @@ def test_the_cost_of_repeated_steps_is_accounted_for(repeating: type[Repeating])
         world.fine()
     cost = world.scheduler.ledger.health.cost_ns
     assert {hook for hook, ns in cost.items() if ns} >= {"run_batch", "apply_war_barrier"}
+
+
+@pytest.mark.parametrize("repeating", KINDS)
+def test_the_cost_of_repeated_rounds_is_accounted_for(repeating: type[Repeating]) -> None:
+    world = World(repeating, speculates=True)
+    world.change_owner()
+    for _ in range(61 * 3):
+        world.round()
+    cost = world.scheduler.ledger.health.cost_ns
+    assert {"decode_resolve", "draft_extend_execute"} <= {hook for hook, ns in cost.items() if ns}
+
+
+def test_what_is_measured_ends_with_the_step() -> None:
+    world = World(None)
+    meter, seen = world.scheduler.watch.meter, list[bool]()
+    for _ in range(METERED + 1):
+        world.scheduler.step("DECODE", lambda: seen.append(meter.on))
+    assert seen == [False] * METERED + [True]
+    assert not meter.on
+
+
+@pytest.mark.parametrize("repeating", KINDS)
+def test_a_session_stands_in_front_of_a_draft_that_is_extended(repeating: type[Repeating]) -> None:
+    world = World(repeating, speculates=True)
+    world.change_owner()
+    scheduler, session = world.scheduler, object.__new__(Session)
+    session.steps = scheduler.steps
+    scheduler._extend = session.in_front("draft_extend_execute", bound(scheduler.draft_hook, None))
+    for _ in range(3):
+        world.round()
+    assert scheduler.steps.current.has_extended
 
 
 @pytest.mark.parametrize("repeating", KINDS)

@@ -396,6 +396,18 @@ def rounds_are_counted(_: World) -> None:
         raise AssertionError(msg)
 
 
+def no_times_are_taken_of_a_coarse_step(_: World) -> None:
+    like = Like()
+    like.coarse = True
+    world = World(like)
+    world.event = None
+    world.time()
+    world.step()
+    if (world.current.pending, world.current.times_taken, world.like.cell.steps) != (0, True, 1):
+        msg = "there is no marker behind which it could be timed"
+        raise AssertionError(msg)
+
+
 def part_dies_arming(world: World) -> None:
     other = Like()
     world.like.route.dying = Dying(lambda: world.current.arm(other, BEYOND))
