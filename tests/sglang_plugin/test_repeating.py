@@ -285,7 +285,7 @@ class World:
         self.scheduler.result_queue = [] if self.scheduler.result_queue else [object()]
 
     def lengthen_queue(self) -> None:
-        self.scheduler.result_queue = [object()] * 6
+        self.scheduler.result_queue = [object()] * 60
 
     def idle(self) -> None:
         self.scheduler.idle()
