@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import logging
+import weakref
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -65,13 +67,13 @@ class Timed:
         self.step()  # is looked at in full
         self.current.arm(self.current.like, due, every)
 
-    def step(self) -> None:
-        """Decode."""
+    def step(self, marker: Marker | None = None) -> None:
+        """Decode; publish a ``marker``, or a new one."""
         runner: Runner = self.scheduler.target
 
         def serve() -> None:
             self.scheduler.graph(runner, "DECODE", "IN_REPLAY")
-            runner.shared_read_done_event = Marker()
+            runner.shared_read_done_event = marker or Marker()
 
         self.scheduler.step("DECODE", serve)
 
@@ -209,6 +211,16 @@ def test_coarse_steps_are_left_to_the_general_hooks_as_often_as_they_are_timed(d
     assert current.like.coarse
     assert (current.due, current.timed_every) == (probe.due, 0)
     assert probe.due < probe.due_beyond_slack[0]
+
+
+def test_a_marker_that_all_hangs_on_can_be_freed(driver: FakeDriver) -> None:
+    timed, marker = Timed(driver), Marker()
+    vars(marker)["current"] = timed.current
+    timed.step(marker)
+    freed = weakref.ref(marker)
+    del timed, marker
+    gc.collect()
+    assert freed() is None
 
 
 def test_what_was_published_is_no_event_of_the_device(driver: FakeDriver) -> None:

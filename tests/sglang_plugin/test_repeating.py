@@ -626,10 +626,10 @@ def test_a_world_can_be_freed(repeating: type[Repeating]) -> None:
     world = World(repeating)
     for _ in range(3):
         world.fine()
-    scheduler = weakref.ref(world.scheduler)
+    scheduler, watch = weakref.ref(world.scheduler), weakref.ref(world.scheduler.watch)
     del world
     gc.collect()
-    assert scheduler() is None
+    assert (scheduler(), watch()) == (None, None)
 
 
 @pytest.mark.parametrize("repeating", KINDS)
