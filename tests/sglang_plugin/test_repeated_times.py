@@ -223,6 +223,25 @@ def test_a_marker_that_all_hangs_on_can_be_freed(driver: FakeDriver) -> None:
     assert freed() is None
 
 
+def test_each_marker_is_waited_for_by_its_own_handle(driver: FakeDriver) -> None:
+    timed, one, other = Timed(driver), Marker(), Marker()
+    vars(other)["cuda_event"] = MARKER + 1
+    for marker in (one, one, other, one):
+        timed.step(marker)
+    waited = [call.second for call in driver.calls if call.name == "wait"]
+    assert waited == [MARKER, MARKER, MARKER + 1, MARKER]
+
+
+def test_a_marker_is_let_go_of_where_times_are_taken_anew(driver: FakeDriver) -> None:
+    timed, marker = Timed(driver), Marker()
+    timed.step(marker)
+    freed = weakref.ref(marker)
+    del marker
+    assert freed() is not None  # it is asked for its handle once
+    timed.current.take_times((FORWARD, SCHEDULE, OBSERVER), (), (COPY_US, BUSY_US), print, print, str(driver.path))
+    assert freed() is None
+
+
 def test_what_was_published_is_no_event_of_the_device(driver: FakeDriver) -> None:
     timed = Timed(driver)
     runner = timed.scheduler.target

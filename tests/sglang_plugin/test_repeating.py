@@ -622,6 +622,32 @@ def test_nothing_of_a_step_is_kept_alive_behind_its_barrier(repeating: type[Repe
 
 
 @pytest.mark.parametrize("repeating", KINDS)
+def test_what_it_held_is_let_go_of_with_it(repeating: type[Repeating]) -> None:
+    class Held:
+        def __call__(self, *_: object) -> bool:
+            return False
+
+    current: Any = repeating({}, 0)
+    held = [Held() for _ in range(6)]
+    current.demote, current.tell_extended, current.progress, current.scheduler, current.batch, forced = held
+    current.ask_forced(forced)
+    left = [weakref.ref(one) for one in held]
+    del held, forced, current
+    assert [one() for one in left] == [None] * 6
+
+
+@pytest.mark.parametrize("repeating", KINDS)
+def test_the_tokens_of_repeated_steps_are_recorded(repeating: type[Repeating]) -> None:
+    world = World(repeating)
+    scheduler, target = world.scheduler, world.scheduler.target
+    for tokens in (5, 6, 7):
+        batch = Batch(member("TARGET_VERIFY"), extend_num_tokens=tokens)
+        scheduler._launch(lambda *_: scheduler.graph(target, "TARGET_VERIFY", "IN_REPLAY"), scheduler, batch)
+        scheduler._barrier(type(scheduler).apply_barrier, scheduler)
+    assert [facts.tokens for facts in world.recorded()] == [5, 6, 7]
+
+
+@pytest.mark.parametrize("repeating", KINDS)
 def test_a_world_can_be_freed(repeating: type[Repeating]) -> None:
     world = World(repeating)
     for _ in range(3):
