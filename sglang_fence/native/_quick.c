@@ -78,7 +78,12 @@ static PyObject *part_of(PyObject *like, PyObject *const *part, int place, const
     return found;
 }
 
-static PyObject *arm_by(repeating_t *self, PyObject *args, const char *const *part_names)
+/* What a likeness says yes or no to. */
+typedef struct {
+    int extends, sole, coarse;
+} flags_t;
+
+static PyObject *arm_by(repeating_t *self, PyObject *args, const char *const *part_names, flags_t flags)
 {
     PyObject *like, *part[LIKENESSES] = {NULL};
     number_t due = 0, every = 0;
@@ -97,7 +102,8 @@ static PyObject *arm_by(repeating_t *self, PyObject *args, const char *const *pa
         }
     self->due = due;
     self->times.every = self->times.on ? every : 0;
-    if (another)
+    self->extends = (char)flags.extends, self->sole = (char)flags.sole, self->coarse = (char)flags.coarse;
+    if (another) /* last: the end of what was compared with may run anything, and arm anew */
         become_like(self, like, part);
     else if (like == Py_None)
         forget_likeness(self);
@@ -115,17 +121,11 @@ static int truth_of(PyObject *object, const char *name)
 static PyObject *repeating_arm(repeating_t *self, PyObject *args)
 {
     PyObject *like = PyTuple_Size(args) > 0 ? PyTuple_GetItem(args, 0) : Py_None;
-    int extends = 0, sole = 0, coarse = 0;
-    if (like != Py_None && ((extends = truth_of(like, "extends")) < 0 || (sole = truth_of(like, "sole")) < 0 ||
-                            (coarse = truth_of(like, "coarse")) < 0))
+    flags_t is = {0};
+    if (like != Py_None && ((is.extends = truth_of(like, "extends")) < 0 || (is.sole = truth_of(like, "sole")) < 0 ||
+                            (is.coarse = truth_of(like, "coarse")) < 0))
         return NULL;
-    PyObject *armed = arm_by(self, args, likeness_names);
-    if (armed != NULL) {
-        self->extends = (char)extends;
-        self->sole = (char)sole;
-        self->coarse = (char)coarse;
-    }
-    return armed;
+    return arm_by(self, args, likeness_names, is);
 }
 
 static PyObject *repeating_ask_forced(repeating_t *self, PyObject *args)
@@ -303,8 +303,18 @@ static PyType_Spec repeating_spec = {
 
 #include "_quick_stepping_type.h"
 
+/* Names, and the types that are told by their address, are those of one interpreter. */
+static int is_main_interpreter(void)
+{
+    return PyInterpreterState_GetID(PyInterpreterState_Get()) == 0;
+}
+
 static int quick_exec(PyObject *module)
 {
+    if (!is_main_interpreter()) {
+        PyErr_SetString(PyExc_ImportError, "_quick is for the main interpreter");
+        return -1;
+    }
     for (int place = 0; place < NAMES; place++)
         if (name_of[place] == NULL && (name_of[place] = PyUnicode_InternFromString(names[place])) == NULL)
             return -1;

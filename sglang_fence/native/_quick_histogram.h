@@ -54,8 +54,9 @@ static PyObject *histogram_add(histogram_t *self, PyObject *duration)
 static PyObject *histogram_counts(histogram_t *self, void *ignored)
 {
     (void)ignored;
-    PyObject *found = PyList_New(self->buckets + 1);
-    for (Py_ssize_t bucket = 0; found != NULL && bucket <= self->buckets; bucket++) {
+    Py_ssize_t buckets = self->buckets; /* to make a list may collect garbage, which may run anything */
+    PyObject *found = PyList_New(buckets + 1);
+    for (Py_ssize_t bucket = 0; found != NULL && bucket <= buckets; bucket++) {
         PyObject *count = PyLong_FromLongLong(self->counts[bucket]);
         if (count == NULL || PyList_SetItem(found, bucket, count) < 0)
             Py_CLEAR(found);

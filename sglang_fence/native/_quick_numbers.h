@@ -56,7 +56,8 @@ static int add_number_types(PyObject *module)
     return status < 0 ? status : add_type(module, "InHand", &in_hand_spec, &in_hand_type);
 }
 
-/* The number in an object of that type, or one derived from it; NULL: it is another. */
+/* The number in an object of that type, or one derived from it, which mustn't have another attribute of that name;
+ * NULL: it is another. It is there for as long as the object: whoever keeps this keeps that. */
 static number_t *number_in(PyObject *object, PyTypeObject *type)
 {
     return object != NULL && PyObject_TypeCheck(object, type) ? &((numbered_t *)object)->value : NULL;

@@ -97,11 +97,15 @@ static int looks_alike(repeating_t *self, PyObject *like, PyObject *owner, PyObj
         same = is_owner(self, scheduler, owner);
     if (same == 1)
         same = attribute_is(owner, N_MAILBOX, Py_None);
-    if (same == 1 && self->row_count)
-        same = write_row_of(self, like, number, batch) < 0 ? -1 : 1;
     if (same == 1 && self->progress != NULL && self->progress != Py_None)
         same = note_results_in_hand(self, number - 1 - waiting) < 0 ? -1 : 1;
-    return same == 1 && self->like != like ? 0 : same; /* while that was looked at, it became another */
+    if (same == 1 && self->row_count) /* last: a step that is begun the general way has no row here */
+        same = write_row_of(self, like, number, batch) < 0 ? -1 : 1;
+    if (same != 1 || self->like == like)
+        return same;
+    if (self->row != NULL && self->row->step == number) /* while that was looked at, it became another */
+        self->row->step = NO_STEP;
+    return 0;
 }
 
 static int tries_to_begin(repeating_t *self, PyObject *scheduler, PyObject *batch, number_t number)
@@ -121,8 +125,8 @@ static int tries_to_begin(repeating_t *self, PyObject *scheduler, PyObject *batc
 
 int step_begins(repeating_t *self, PyObject *args)
 {
-    if (self->like == NULL || self->open || self->number < NO_STEP || self->number >= self->due - 1 ||
-        PyTuple_Size(args) < 3)
+    if (self->like == NULL || self->open || self->number < NO_STEP || self->due <= 0 ||
+        self->number >= self->due - 1 || PyTuple_Size(args) < 3)
         return 0;
     number_t number = self->number + 1;
     PyObject *scheduler = PyTuple_GetItem(args, 1), *batch = PyTuple_GetItem(args, 2);
@@ -163,7 +167,7 @@ int step_extends(repeating_t *self, PyObject *args)
 {
     number_t began = self->metered ? now_ns() : 0;
     if (self->like == NULL || !self->resolved || self->extended || PyTuple_Size(args) < 2 ||
-        PyTuple_GetItem(args, 1) != self->part[EXTENDER])
+        self->part[EXTENDER] == Py_None || PyTuple_GetItem(args, 1) != self->part[EXTENDER])
         return 0;
     PyObject *owner = Py_NewRef(self->part[OWNER]);
     int empty = attribute_is(owner, N_MAILBOX, Py_None);

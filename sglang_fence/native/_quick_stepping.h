@@ -55,7 +55,12 @@ static PyObject *go_general(stepping_t *self, enum general which, PyObject *cons
 
 static int tell(PyObject *object, enum name name, PyObject *value)
 {
-    return object == NULL || value == NULL ? -1 : PyObject_SetAttr(object, name_of[name], value);
+    if (object == NULL || value == NULL)
+        return -1;
+    Py_INCREF(object);
+    int status = PyObject_SetAttr(object, name_of[name], value);
+    Py_DECREF(object);
+    return status;
 }
 
 /* What the probe was told last isn't known: it went the general way. */

@@ -35,7 +35,7 @@ static int stepping_init(stepping_t *self, PyObject *args, PyObject *kwargs)
 static PyObject *stepping_arm(stepping_t *self, PyObject *args)
 {
     told_nothing(self); /* a general step was here */
-    return arm_by(&self->base, args, alike_names);
+    return arm_by(&self->base, args, alike_names, (flags_t){0});
 }
 
 static int stepping_traverse(stepping_t *self, visitproc visit, void *arg)

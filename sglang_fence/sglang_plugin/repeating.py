@@ -181,10 +181,11 @@ class Repeating(Rows, Untimed):
             ):
                 return False
             size = len(batch.reqs)
-            if self.rows:
-                self._begin_row(like, number, size, (like.extends and batch.extend_num_tokens) or size)
+            tokens = (like.extends and batch.extend_num_tokens) or size
             if self.progress is not None:
                 self.progress.in_hand = max(NO_STEP, number - 1 - waiting)
+            if self.rows:  # last: a step that is begun the general way has no row here
+                self._begin_row(like, number, size, tokens)
         except Exception:  # noqa: BLE001 - whoever looks at everything will say what is wrong
             self._like = None
             return False
@@ -218,7 +219,9 @@ class Repeating(Rows, Untimed):
         """Whether a draft-extend that is about to run may be as the ones before."""
         began = perf_counter_ns() if self._metered else 0
         like = self._like
-        if like is None or runner is not like.extender or not self.has_resolved or self.has_extended:
+        if like is None or like.extender is None or runner is not like.extender:
+            return False
+        if not self.has_resolved or self.has_extended:
             return False
         try:
             empty = like.owner.shared_read_done_event is None

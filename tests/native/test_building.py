@@ -163,3 +163,32 @@ def test_without_a_compiler_a_wheel_is_pure_and_says_so_in_one_line(tmp_path: Pa
     with zipfile.ZipFile(built) as archive:
         assert not [name for name in archive.namelist() if name.endswith(".so")]
     assert said.splitlines() == ["without compiled parts, and all works without them: no C compiler (cc, gcc or clang)"]
+
+
+IN_ANOTHER_INTERPRETER = """
+import sys
+try:
+    import _interpreters as interpreters
+except ImportError:
+    import _xxsubinterpreters as interpreters
+    one, run = interpreters.create(isolated=False), interpreters.run_string
+else:
+    one, run = interpreters.create("legacy"), interpreters.exec
+from sglang_fence import native
+print(native.part(native.QUICK).why, flush=True)
+run(one, f"import sys; sys.path[:] = {sys.path}")
+run(one, "from sglang_fence import native; print(native.part(native.QUICK).why, flush=True)")
+run(one, "from sglang_fence.observe.numbers import Counted; print(Counted.__name__, flush=True)")
+"""
+
+
+@pytest.mark.skipif(not native.part(native.QUICK).usable, reason=native.part(native.QUICK).why)
+def test_what_is_told_by_its_address_is_of_one_interpreter() -> None:
+    """A type that two interpreters share would be changed by both."""
+    said = run("-c", IN_ANOTHER_INTERPRETER)
+    assert said.returncode == 0, said.stderr
+    assert said.stdout.splitlines() == [
+        "compiled",
+        "can't be loaded: _quick is for the main interpreter",
+        "PlainCounted",
+    ]

@@ -41,6 +41,15 @@ def test_a_compiled_histogram_is_the_plain_one(durations: list[float], buckets: 
 
 
 @compiled
+@pytest.mark.parametrize("us", [math.inf, math.nan, 0.0, -0.0, -1.0])
+def test_a_compiled_histogram_takes_what_has_no_power_of_two(us: float) -> None:
+    plain, made = PlainHistogram(4), _quick().Histogram(4)
+    plain.add(us)
+    made.add(us)
+    assert made.counts == plain.counts
+
+
+@compiled
 @pytest.mark.parametrize("buckets", [0, -1, 65])
 def test_a_compiled_histogram_has_room_for_so_many_buckets(buckets: int) -> None:
     with pytest.raises(ValueError, match="1 to 64 buckets"):

@@ -12,6 +12,7 @@ from sglang_fence.device.simulated.device import SimulatedDevice
 from sglang_fence.observe.probe import IN_FLIGHT
 from sglang_fence.observe.sampling import Sampling
 from sglang_fence.sglang_plugin.probing import install_probe
+from sglang_fence.sglang_plugin.repeating import Repeating
 from tests.sglang_plugin.scheduling import Scheduler
 
 if TYPE_CHECKING:
@@ -38,8 +39,10 @@ class Streams:
 class OnDevice(Scheduler):
     """Decodes on the simulated device: a kernel that reads what is shared, the marker, and the rest of the forward."""
 
-    def __init__(self, *, every: int = 1, publishes: bool = True) -> None:
-        super().__init__()
+    def __init__(
+        self, *, every: int = 1, publishes: bool = True, repeating: type[Repeating] | None = Repeating
+    ) -> None:
+        super().__init__(repeating=repeating)
         costs = CostTable(kernels={"read": READ_US, "rest": REST_US})
         self.device = SimulatedDevice(costs)
         self.forward_stream = self.watch.forward_stream = self.device.Stream("forward")

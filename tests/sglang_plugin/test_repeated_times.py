@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import logging
+import weakref
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
@@ -14,6 +16,7 @@ from sglang_fence.observe.sampling import START_EVERY, STARTED, Sampler, Samplin
 from sglang_fence.sglang_plugin.repeating_compiled import compiled_class
 from tests.device.driver.fake_driver import FakeDriver, build_fake_driver
 from tests.sglang_plugin.scheduling import Batch, Runner, Scheduler, member
+from tests.sglang_plugin.test_device_times import OnDevice
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -73,13 +76,13 @@ class Timed:
         self.handed_on += len(found)
         self.times.settle(found, newest)
 
-    def step(self) -> None:
-        """Decode."""
+    def step(self, marker: Marker | None = None) -> None:
+        """Decode; publish a ``marker``, or a new one."""
         runner: Runner = self.scheduler.target
 
         def serve() -> None:
             self.scheduler.graph(runner, "DECODE", "IN_REPLAY")
-            runner.shared_read_done_event = Marker()
+            runner.shared_read_done_event = marker or Marker()
 
         self.scheduler.step("DECODE", serve)
 
@@ -228,6 +231,48 @@ def test_a_driver_that_refuses_is_counted_and_said_once_and_steps_go_on(
     assert len(caplog.records) == 1
     assert "719" in caplog.text
     assert not timed.current.times_taken
+
+
+def test_coarse_steps_are_left_to_the_general_hooks_as_often_as_they_are_timed(driver: FakeDriver) -> None:
+    scheduler = OnDevice(every=7, publishes=False, repeating=COMPILED)
+    scheduler.result_queue, scheduler.last_batch = [object()], Batch(member("DECODE"))
+    current: Any = scheduler.steps.current
+    probe = scheduler.steps.probe
+    current.take_times((FORWARD, SCHEDULE, OBSERVER), ((1, 2, 3),), (COPY_US, BUSY_US), print, print, str(driver.path))
+    while current.like is None:
+        scheduler.decode()
+    assert current.like.coarse
+    assert (current.due, current.timed_every) == (probe.due, 0)
+    assert probe.due < probe.due_beyond_slack[0]
+
+
+def test_a_marker_that_all_hangs_on_can_be_freed(driver: FakeDriver) -> None:
+    timed, marker = Timed(driver), Marker()
+    vars(marker)["current"] = timed.current
+    timed.step(marker)
+    freed = weakref.ref(marker)
+    del timed, marker
+    gc.collect()
+    assert freed() is None
+
+
+def test_each_marker_is_waited_for_by_its_own_handle(driver: FakeDriver) -> None:
+    timed, one, other = Timed(driver), Marker(), Marker()
+    vars(other)["cuda_event"] = MARKER + 1
+    for marker in (one, one, other, one):
+        timed.step(marker)
+    waited = [call.second for call in driver.calls if call.name == "wait"]
+    assert waited == [MARKER, MARKER, MARKER + 1, MARKER]
+
+
+def test_a_marker_is_let_go_of_where_times_are_taken_anew(driver: FakeDriver) -> None:
+    timed, marker = Timed(driver), Marker()
+    timed.step(marker)
+    freed = weakref.ref(marker)
+    del marker
+    assert freed() is not None  # it is asked for its handle once
+    timed.current.take_times((FORWARD, SCHEDULE, OBSERVER), (), (COPY_US, BUSY_US), print, print, str(driver.path))
+    assert freed() is None
 
 
 def test_what_was_published_is_no_event_of_the_device(driver: FakeDriver) -> None:

@@ -16,7 +16,7 @@ from sglang_fence.contract import FallbackReason, FenceKind, SharedReadEnds
 from sglang_fence.observe.flight.ring import FlightRing
 from sglang_fence.observe.flight.snapshot import steps_of
 from sglang_fence.observe.observer import Observer
-from sglang_fence.sglang_plugin.repeating import Repeating
+from sglang_fence.sglang_plugin.repeating import METERED, Repeating
 from sglang_fence.sglang_plugin.repeating_compiled import compiled_class
 from sglang_fence.sglang_plugin.session import Session
 from sglang_fence.sglang_plugin.targets import LOOPS
@@ -28,6 +28,7 @@ from tests.sglang_plugin.scheduling import (
     Runner,
     Scheduler,
     SnapshotBackend,
+    bound,
     member,
 )
 
@@ -53,8 +54,15 @@ class StoppedError(Exception):
 class World:
     """A scheduler that overlaps, and what may happen to it."""
 
-    def __init__(self, repeating: type[Repeating] | None, *, recorded: bool = True, speculates: bool = False) -> None:
-        self.border = Border()
+    def __init__(
+        self,
+        repeating: type[Repeating] | None,
+        *,
+        recorded: bool = True,
+        speculates: bool = False,
+        declares: bool = True,
+    ) -> None:
+        self.border = Border(draft_extend_declares=declares)
         self.ring = FlightRing(8) if recorded else None
         self.scheduler = Scheduler(border=self.border, ring=self.ring, repeating=repeating)
         self.scheduler.watch.forward_stream = self.scheduler.forward_stream
@@ -139,6 +147,11 @@ class World:
         self._round(inside=lambda: setattr(draft, "draft_extend_attn_backend", other))
         draft.draft_extend_attn_backend = before
 
+    def round_above_another_runner(self) -> None:
+        draft = self.draft
+        self._round(inside=lambda: setattr(draft, "model_runner", self.scheduler.target))
+        draft.model_runner = draft
+
     def round_in_another_mode(self) -> None:
         draft = self.draft
         before = draft.forward_mode
@@ -151,6 +164,10 @@ class World:
 
     def round_of_two_drafts(self) -> None:
         self._round(lambda: self.scheduler.draft_extend(self.draft, publishes=False))
+
+    def round_whose_barrier_comes_early(self) -> None:
+        scheduler = self.scheduler
+        self._round(inside=lambda: scheduler._barrier(type(scheduler).apply_barrier, scheduler))
 
     def round_without_verify(self) -> None:
         self.scheduler.step("DECODE", lambda: self.scheduler.draft_extend(self.draft, publishes=False))
@@ -260,8 +277,15 @@ class World:
         self.published_unseen()
         self.change_owner()
 
+    def change_backend(self) -> None:
+        target = self.scheduler.target
+        target.attn_backend = Backend() if isinstance(target.attn_backend, SnapshotBackend) else SnapshotBackend()
+
     def drain_queue(self) -> None:
         self.scheduler.result_queue = [] if self.scheduler.result_queue else [object()]
+
+    def lengthen_queue(self) -> None:
+        self.scheduler.result_queue = [object()] * 60
 
     def idle(self) -> None:
         self.scheduler.idle()
@@ -350,6 +374,16 @@ def test_what_is_counted_is_what_the_general_hooks_alone_count(
 
 
 @pytest.mark.parametrize("repeating", KINDS)
+def test_a_draft_that_publishes_before_its_replay_counts_as_in_the_general_way(repeating: type[Repeating]) -> None:
+    quick, general = (World(kind, speculates=True, declares=False) for kind in (repeating, None))
+    for world in (quick, general):
+        world.change_owner()
+        for action in ("round", "round", "round_that_publishes", "round"):
+            world.act(action)
+    assert quick.outcome() == general.outcome()
+
+
+@pytest.mark.parametrize("repeating", KINDS)
 @pytest.mark.parametrize("usual", USUAL)
 @pytest.mark.parametrize("action", ACTIONS)
 def test_whatever_comes_between_repeated_steps_counts_as_in_the_general_way(
@@ -359,9 +393,21 @@ def test_whatever_comes_between_repeated_steps_counts_as_in_the_general_way(
     quick, general = World(repeating, speculates=speculates), World(None, speculates=speculates)
     for world in (quick, general):
         world.change_owner()  # to the draft runner, as under EAGLE
-        for one in (usual, usual, usual, action, usual, usual, action, action, usual):
+        for one in (usual, usual, usual, action, usual, usual, action, action, usual, action, usual, usual):
             world.act(one)
     assert quick.outcome() == general.outcome()
+
+
+@pytest.mark.parametrize("repeating", [None, *KINDS])
+def test_a_draft_that_publishes_behind_some_that_did_not_is_fine(repeating: type[Repeating] | None) -> None:
+    world = World(repeating, speculates=True)
+    world.change_owner()
+    for action in ("round", "round", "round_that_publishes", "round"):
+        world.act(action)
+    assert world.scheduler.counted() == {
+        ("decode", FenceKind.COARSE, FallbackReason.BACKEND_UNKNOWN, SharedReadEnds.UNKNOWN): 3,
+        ("decode", FenceKind.FINE, None, SharedReadEnds.POST_REPLAY): 1,
+    }
 
 
 @dataclass
@@ -408,6 +454,70 @@ def test_the_general_hooks_see_one_coarse_step_and_no_repetition(repeating: type
         ("decode", FenceKind.COARSE, FallbackReason.BACKEND_UNKNOWN, SharedReadEnds.UNKNOWN): 100
     }
     assert [facts.reason for facts in world.recorded()] == [FallbackReason.BACKEND_UNKNOWN] * 8
+
+
+def to_another_graph(world: World) -> Callable[[], object]:
+    scheduler, target = world.scheduler, world.scheduler.target
+    other = SimpleNamespace(model_runner=target)
+
+    def replay() -> None:
+        scheduler._resolve(lambda *_: member("IN_REPLAY"), other, target.attn_backend, member("DECODE"))
+        target.shared_read_done_event = object()
+
+    return lambda: scheduler.step("DECODE", replay)
+
+
+def to_another_backend(world: World) -> Callable[[], object]:
+    world.scheduler.target.attn_backend = Backend()
+    return world.fine
+
+
+def to_another_mode(world: World) -> Callable[[], object]:
+    return world.batch_of_another_mode
+
+
+def to_another_draft_graph(world: World) -> Callable[[], object]:
+    draft = world.draft
+    other = SimpleNamespace(
+        model_runner=draft, forward_mode=draft.forward_mode, draft_extend_attn_backend=draft.attn_backend
+    )
+    return lambda: world._round(graph=other)
+
+
+def to_another_draft_backend(world: World) -> Callable[[], object]:
+    world.draft.draft_extend_attn_backend = Backend()
+    return world.round
+
+
+@pytest.mark.parametrize("repeating", KINDS)
+@pytest.mark.parametrize(
+    ("usual", "change"),
+    [
+        ("fine", to_another_graph),
+        ("fine", to_another_backend),
+        ("fine", to_another_mode),
+        ("round", to_another_draft_graph),
+        ("round", to_another_draft_backend),
+    ],
+)
+def test_what_repeats_behind_a_change_is_recognised_again(
+    repeating: type[Repeating], usual: str, change: Callable[[World], Callable[[], object]]
+) -> None:
+    world = World(repeating, speculates=usual == "round")
+    world.change_owner()
+    for _ in range(3):
+        world.act(usual)
+    changed, looked, current = change(world), counting(world), world.scheduler.steps.current
+    demote = current.demote
+
+    def demoted() -> None:
+        looked.times += 1
+        demote()
+
+    current.demote = demoted
+    for _ in range(20):
+        changed()
+    assert looked.times == 1
 
 
 @pytest.mark.parametrize("repeating", KINDS)
@@ -470,6 +580,37 @@ def test_the_cost_of_repeated_steps_is_accounted_for(repeating: type[Repeating])
 
 
 @pytest.mark.parametrize("repeating", KINDS)
+def test_the_cost_of_repeated_rounds_is_accounted_for(repeating: type[Repeating]) -> None:
+    world = World(repeating, speculates=True)
+    world.change_owner()
+    for _ in range(61 * 3):
+        world.round()
+    cost = world.scheduler.ledger.health.cost_ns
+    assert {"decode_resolve", "draft_extend_execute"} <= {hook for hook, ns in cost.items() if ns}
+
+
+def test_what_is_measured_ends_with_the_step() -> None:
+    world = World(None)
+    meter, seen = world.scheduler.watch.meter, list[bool]()
+    for _ in range(METERED + 1):
+        world.scheduler.step("DECODE", lambda: seen.append(meter.on))
+    assert seen == [False] * METERED + [True]
+    assert not meter.on
+
+
+@pytest.mark.parametrize("repeating", KINDS)
+def test_a_session_stands_in_front_of_a_draft_that_is_extended(repeating: type[Repeating]) -> None:
+    world = World(repeating, speculates=True)
+    world.change_owner()
+    scheduler, session = world.scheduler, object.__new__(Session)
+    session.steps = scheduler.steps
+    scheduler._extend = session.in_front("draft_extend_execute", bound(scheduler.draft_hook, None))
+    for _ in range(3):
+        world.round()
+    assert scheduler.steps.current.has_extended
+
+
+@pytest.mark.parametrize("repeating", KINDS)
 def test_nothing_of_a_step_is_kept_alive_behind_its_barrier(repeating: type[Repeating]) -> None:
     world = World(repeating)
     for _ in range(3):
@@ -481,14 +622,40 @@ def test_nothing_of_a_step_is_kept_alive_behind_its_barrier(repeating: type[Repe
 
 
 @pytest.mark.parametrize("repeating", KINDS)
+def test_what_it_held_is_let_go_of_with_it(repeating: type[Repeating]) -> None:
+    class Held:
+        def __call__(self, *_: object) -> bool:
+            return False
+
+    current: Any = repeating({}, 0)
+    held = [Held() for _ in range(6)]
+    current.demote, current.tell_extended, current.progress, current.scheduler, current.batch, forced = held
+    current.ask_forced(forced)
+    left = [weakref.ref(one) for one in held]
+    del held, forced, current
+    assert [one() for one in left] == [None] * 6
+
+
+@pytest.mark.parametrize("repeating", KINDS)
+def test_the_tokens_of_repeated_steps_are_recorded(repeating: type[Repeating]) -> None:
+    world = World(repeating)
+    scheduler, target = world.scheduler, world.scheduler.target
+    for tokens in (5, 6, 7):
+        batch = Batch(member("TARGET_VERIFY"), extend_num_tokens=tokens)
+        scheduler._launch(lambda *_: scheduler.graph(target, "TARGET_VERIFY", "IN_REPLAY"), scheduler, batch)
+        scheduler._barrier(type(scheduler).apply_barrier, scheduler)
+    assert [facts.tokens for facts in world.recorded()] == [5, 6, 7]
+
+
+@pytest.mark.parametrize("repeating", KINDS)
 def test_a_world_can_be_freed(repeating: type[Repeating]) -> None:
     world = World(repeating)
     for _ in range(3):
         world.fine()
-    scheduler = weakref.ref(world.scheduler)
+    scheduler, watch = weakref.ref(world.scheduler), weakref.ref(world.scheduler.watch)
     del world
     gc.collect()
-    assert scheduler() is None
+    assert (scheduler(), watch()) == (None, None)
 
 
 @pytest.mark.parametrize("repeating", KINDS)

@@ -14,8 +14,8 @@ import pytest
 from sglang_fence.sglang_plugin.repeating import Repeating
 from sglang_fence.sglang_plugin.repeating_compiled import compiled_class
 from tests.device.driver.fake_driver import build_fake_driver
-from tests.sglang_plugin.scheduling import Batch, member
-from tests.sglang_plugin.test_repeating import World
+from tests.sglang_plugin.scheduling import Batch, Runner, member
+from tests.sglang_plugin.test_repeating import MAILBOX, World
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,7 +25,7 @@ needs_compiled = pytest.mark.skipif(COMPILED is None, reason="the compiled part 
 KINDS = [Repeating, pytest.param(COMPILED, marks=needs_compiled)]
 HELPER = Path(__file__).parent / "helpers/reentering.py"
 ROOT = Path(__file__).resolve().parents[2]
-ORDERS = 25
+ORDERS = 33
 
 
 @needs_compiled
@@ -77,6 +77,35 @@ def test_what_is_no_error_is_raised(repeating: type[Repeating], way: Callable[[W
         world.fine()
 
 
+@pytest.mark.parametrize("repeating", KINDS)
+@pytest.mark.parametrize("at", ["before", "after", "barrier"])
+def test_what_is_no_error_is_raised_around_a_draft_that_is_extended(repeating: type[Repeating], at: str) -> None:
+    world = World(repeating, speculates=True)
+    world.change_owner()
+    for _ in range(3):
+        world.round()
+    looks = iter(("launch", "before", "after", "barrier"))
+
+    def look(_: object) -> None:
+        if next(looks, None) == at:
+            stop()  # once
+
+    world.draft.__class__ = type("Stopping", (Runner,), {MAILBOX: property(look, lambda *_: None)})
+    with pytest.raises(StoppedError):
+        world.round()
+
+
+@pytest.mark.parametrize("repeating", KINDS)
+def test_what_is_no_error_is_raised_where_an_extended_draft_is_told_of(repeating: type[Repeating]) -> None:
+    world = World(repeating, speculates=True)
+    world.change_owner()
+    for _ in range(3):
+        world.round()
+    world.scheduler.steps.current.tell_extended = stop
+    with pytest.raises(StoppedError):
+        world.round_by_another_backend()
+
+
 @needs_compiled
 @pytest.mark.parametrize("where", ["settle", "fail"])
 def test_what_is_no_error_is_raised_where_times_are_read(tmp_path: Path, where: str) -> None:
@@ -103,6 +132,55 @@ def test_what_is_no_error_is_raised_where_times_are_read(tmp_path: Path, where: 
         current.drain(1)
     assert current.drain(1) == 0
     assert not current.times_taken
+
+
+@pytest.mark.parametrize("repeating", KINDS)
+@pytest.mark.parametrize("args", [(), (None,)])
+def test_a_draft_extended_by_no_runner_is_left_to_the_general_hook(
+    repeating: type[Repeating], args: tuple[object, ...]
+) -> None:
+    world, asked = World(repeating), []
+
+    def general(original: Callable[..., object], *args: object) -> object:
+        asked.append(args)
+        return original(*args)
+
+    world.unknown()  # of the steps that repeat, it extends no draft, and leaves the mailbox empty
+    scheduler, target = world.scheduler, world.scheduler.target
+    current = scheduler.steps.current
+    extend = current.extend(general)
+    scheduler.step(
+        "DECODE",
+        lambda: scheduler.graph(target, "DECODE", "UNKNOWN"),
+        lambda: extend(lambda *_: None, *args),
+    )
+    assert asked == [args]
+    assert not current.has_extended
+
+
+class RefusingProgress:
+    """Can't be told which results the host has."""
+
+    @property
+    def in_hand(self) -> int:
+        return 0
+
+    @in_hand.setter
+    def in_hand(self, number: int) -> None:
+        raise ValueError(number)
+
+
+@pytest.mark.parametrize("repeating", KINDS)
+def test_a_step_that_could_not_be_begun_is_recorded_once(repeating: type[Repeating]) -> None:
+    world = World(repeating)
+    for _ in range(3):
+        world.fine()
+    refusing: Any = RefusingProgress()
+    world.scheduler.steps.current.progress = refusing
+    world.fine()
+    rows = world.scheduler.steps.current.rows
+    assert sorted(row.step for row in rows if row.step > 0) == [1, 2]
+    assert [facts.step for facts in world.recorded()] == [0, 1, 2, 3]
 
 
 @pytest.mark.parametrize("repeating", KINDS)

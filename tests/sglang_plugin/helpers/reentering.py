@@ -6,11 +6,14 @@ exception, or ``NAME died`` and the signal.
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
+from functools import partial
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+from sglang_fence.observe.ledger import Cell, Durations, Route
 from sglang_fence.sglang_plugin.repeating_compiled import compiled_class
 
 if TYPE_CHECKING:
@@ -95,6 +98,11 @@ class World:
     def arm(self, every: int = 0) -> None:
         self.current.arm(self.like, BEYOND, every)
 
+    def arm_anew(self) -> None:
+        """Take the parts of the likeness as they are by now."""
+        self.disarm()
+        self.arm()
+
     def disarm(self) -> None:
         self.current.arm(None)
 
@@ -162,6 +170,16 @@ def requests_disarm(world: World) -> None:
     world.step()
 
 
+def requests_arm_another(world: World) -> None:
+    world.current.keep(4)
+    mode, other = world.like.batch_mode, Like()
+    world.batch = calling([1], lambda: world.current.arm(other, BEYOND), reqs=1)(forward_mode=mode, extend_num_tokens=7)
+    world.launch()
+    if world.current.repeats or world.current.kept():
+        msg = "a step that was begun the general way is kept here, too"
+        raise AssertionError(msg)
+
+
 def requests_keep_no_rows(world: World) -> None:
     world.current.keep(4)
     mode, keep = world.like.batch_mode, world.current.keep
@@ -179,6 +197,14 @@ def number_beyond_any(world: World) -> None:
     world.current.keep(8)
     world.current.number = (1 << 63) - 1
     world.step()
+
+
+def due_below_any(world: World) -> None:
+    world.current.arm(world.like, -(1 << 63))
+    world.step()
+    if world.like.cell.steps:
+        msg = "a step was counted that is due"
+        raise AssertionError(msg)
 
 
 def nothing_demotes(world: World) -> None:
@@ -225,6 +251,16 @@ def cell_disarms(_: World) -> None:
 
     worlds.append(World(cell=Cell()))
     worlds[0].step()
+
+
+def one_of_two_is_counted_in_place(_: World) -> None:
+    for parts in ({"cell": Cell()}, {"route": Route([])}, {"cell": Cell(), "route": Route([])}):
+        world = World(**parts)
+        world.step()
+        world.step()
+        if (world.like.cell.steps, world.like.route.steps) != (2, 2):
+            msg = f"two steps were counted as {world.like.cell.steps} and {world.like.route.steps}"
+            raise AssertionError(msg)
 
 
 def event_takes_no_times(world: World) -> None:
@@ -284,22 +320,58 @@ def rounds_extender(**named: object) -> World:
     ((name, _),) = named.items()
     answer = attributes.pop(name)
     like.extender = calling(answer, world.disarm, **named)(**attributes)
-    world.arm()
+    world.arm_anew()
     return world
 
 
+def steps_disarmed(world: World) -> None:
+    world.step()
+    if world.current.like is not None:
+        msg = "the extender wasn't looked at"
+        raise AssertionError(msg)
+    world.step()
+
+
 def extender_disarms_by_runner(_: World) -> None:
-    world = rounds_extender(model_runner=1)
-    world.step()
-    world.step()
+    steps_disarmed(rounds_extender(model_runner=1))
 
 
 def extender_disarms_by_backend(_: World) -> None:
-    rounds_extender(draft_extend_attn_backend=1).step()
+    steps_disarmed(rounds_extender(draft_extend_attn_backend=1))
 
 
 def extender_disarms_by_mode(_: World) -> None:
-    rounds_extender(forward_mode=1).step()
+    steps_disarmed(rounds_extender(forward_mode=1))
+
+
+def extender_arms_another(_: World) -> None:
+    like: Any = extended()
+    world = World(like)
+    other: Any = extended()
+    other.owner, other.extender = like.owner, like.extender
+    mode = vars(like.extender).pop("forward_mode")
+    looking = calling(mode, lambda: world.current.arm(other, BEYOND), forward_mode=1)
+    like.extender = other.extender = looking(**vars(like.extender))
+    world.arm_anew()
+    world.step()
+    if like.cell.steps or other.cell.steps:
+        msg = "a step was counted that began as another than it ended"
+        raise AssertionError(msg)
+
+
+def extender_begins_the_step_again(_: World) -> None:
+    told: list[object] = []
+    like: Any = extended()
+    world = World(like)
+    mode = vars(like.extender).pop("forward_mode")
+    looking = calling(mode, lambda: setattr(world.current, "repeats", False), forward_mode=1)
+    like.extender = looking(**vars(like.extender))
+    world.current.tell_extended = told.append
+    world.arm_anew()
+    world.step()
+    if told != [like.extender]:
+        msg = f"the general way was told of {told}"
+        raise AssertionError(msg)
 
 
 def nobody_is_told_of_a_draft(_: World) -> None:
@@ -324,6 +396,18 @@ def rounds_are_counted(_: World) -> None:
         raise AssertionError(msg)
 
 
+def no_times_are_taken_of_a_coarse_step(_: World) -> None:
+    like = Like()
+    like.coarse = True
+    world = World(like)
+    world.event = None
+    world.time()
+    world.step()
+    if (world.current.pending, world.current.times_taken, world.like.cell.steps) != (0, True, 1):
+        msg = "there is no marker behind which it could be timed"
+        raise AssertionError(msg)
+
+
 def part_dies_arming(world: World) -> None:
     other = Like()
     world.like.route.dying = Dying(lambda: world.current.arm(other, BEYOND))
@@ -338,11 +422,44 @@ def part_dies_arming(world: World) -> None:
     world.step()
 
 
+def part_dies_arming_a_coarse_one(world: World) -> None:
+    other = Like()
+    other.coarse = True
+    world.like.route.dying = Dying(lambda: world.current.arm(other, BEYOND))
+    world.like = None
+    world.disarm()
+    world.like, world.event = other, None
+    world.scheduler.model_worker.last_shared_read_runner = world.like.owner
+    world.batch.forward_mode = world.like.batch_mode
+    world.step()
+    if world.like.cell.steps != 1:
+        msg = "what was armed last is compared as what was armed before it"
+        raise AssertionError(msg)
+
+
+def histogram_is_made_anew_while_it_is_read(_: World) -> None:
+    durations: Any = Durations()
+    base: Any = Durations.__mro__[1]
+    lists: list[list[int]] = [[] for _ in range(300)]  # so that none is left over, and each is made anew
+    for buckets, anew in ((64, 1), (1, 64)) * 50:
+        base.__init__(durations, buckets)
+        gc.disable()
+        cycle: Any = Dying(partial(base.__init__, durations, anew))
+        cycle.cycle = cycle
+        del cycle
+        gc.set_threshold(1)
+        gc.enable()
+        lists.append(durations.counts)
+    if any(count for counts in lists for count in counts):
+        msg = "nothing was counted in"
+        raise AssertionError(msg)
+
+
 ORDERS: list[Callable[[World], None]] = [
     made
     for name, made in list(globals().items())
     if getattr(made, "__module__", None) == __name__
-    and name not in {"calling", "general", "extended", "rounds_extender"}
+    and name not in {"calling", "general", "extended", "rounds_extender", "steps_disarmed"}
     and not isinstance(made, type)
 ]
 
