@@ -6,13 +6,16 @@ from dashboards.cases.bad import ALL_UNKNOWN
 from dashboards.cases.case import Case
 from dashboards.cases.server import GAUGES, P, Server
 
+NO_FORWARD: dict[str, float | None] = {
+    f'{P}forward_seconds_{part}{{mode="decode",fence="fine"}}': 0 for part in ("count", "sum")
+}
 _DAY = 1_500
 """Minutes; a day and an hour."""
 
 
 def special_cases() -> list[Case]:
     """Return them all."""
-    return [*_rank(), *_risen(), *_silent(), *_modes(), *_barrier()]
+    return [*_rank(), *_risen(), *_silent(), *_lost(), *_modes(), *_barrier()]
 
 
 def _rank() -> list[Case]:
@@ -90,6 +93,31 @@ def _silent() -> list[Case]:
         Case(name, "the target answers, its metrics are gone", gone, ({"severity": "warning"},)),
         Case(name, "a target that never had the plugin", bare),
         Case(name, "device times are switched off", off.steady()),
+        Case(name, "no forward was timed, which few are", Server().but(NO_FORWARD).steady()),
+    ]
+
+
+def _lost() -> list[Case]:
+    """Where only extends had their forwards timed: they are long and coarse, and most of the time goes into decodes."""
+    name, extend = "SGLangFenceLostTime", 'mode="extend"'
+    extends: dict[str, float | None] = {
+        f'{P}forward_seconds_count{{{extend},fence="coarse"}}': 60,
+        f'{P}forward_seconds_sum{{{extend},fence="coarse"}}': 0.3,
+        f'{P}wait_seconds_count{{{extend},fence="coarse"}}': 60,
+        f'{P}lost_seconds_total{{{extend},reason="backend_unknown"}}': 0.015,
+    }
+    decodes_too: dict[str, float | None] = {
+        f'{P}lost_seconds_total{{mode="decode",reason="backend_unknown"}}': 0.3,
+    }
+    fires = ({"severity": "warning"},)
+    return [
+        Case(name, "no decode's forward was timed", Server().but(NO_FORWARD | extends).steady()),
+        Case(
+            name,
+            "no decode's forward was timed, and it is so",
+            Server().but(NO_FORWARD | extends | decodes_too).steady(),
+            fires,
+        ),
     ]
 
 

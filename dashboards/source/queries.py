@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sglang_fence.mixin.recording import FENCED, RANKS
+from sglang_fence.mixin.recording import FENCED, RANKS, forward_seconds
 
 FLEET = 'job=~"$job", instance=~"$instance", model_name=~"$model"'
 """Servers that were chosen. A series without the label has the empty one, which "All" matches."""
@@ -34,10 +34,8 @@ def lost_rate(metric: str, by: str, chosen: str = SERVER) -> str:
 
 def lost_share(by: str, chosen: str = SERVER) -> str:
     """Return lost time as a share of forward time."""
-    # Lost time stands for all steps, the histogram for timed ones: its mean, times all steps.
-    timed_sum, timed = (rate(f"forward_seconds_{part}", chosen=chosen) for part in ("sum", "count"))
-    steps = f"sum without (backend, ends) ({rate('steps_total', chosen=chosen)})"
-    forward = f"sum by ({by}) ({timed_sum} / ({timed} > 0) * {steps})"
+    timed = (rate(f"forward_seconds_{part}", chosen=chosen) for part in ("sum", "count"))
+    forward = f"sum by ({by}) ({forward_seconds(*timed, steps=rate('steps_total', chosen=chosen))})"
     return f"{lost_rate('lost_seconds_total', by, chosen)} / ({forward} > 0)"
 
 

@@ -108,7 +108,7 @@ def _observer_silent(parameters: Parameters) -> Alert:
         f"or\n  {timed}\n"
         "  and\n    max without (why) (sglang_fence_device_timing_enabled) == 1\n"
         "  unless\n    sum without (mode, fence) "
-        f"(rate(sglang_fence_forward_seconds_count[{parameters.window}])) > 0",
+        f"(rate(sglang_fence_wait_seconds_count[{parameters.window}])) > 0",
         parameters.hold,
         "The fence's observer is silent",
         f"On {WHERE}, the target answers and its fence metrics are gone, or steps are counted and no device times come "

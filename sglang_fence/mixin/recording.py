@@ -72,12 +72,14 @@ def recording_rules(parameters: Parameters) -> list[Recording]:
             "sglang_fence:server_lost_seconds:rate",
             f"sum without (mode, {RANKS}) (rate(sglang_fence_lost_seconds_total[{w}]))",
         ),
-        # Lost time stands for all steps, the histogram for timed ones: its mean, times all steps.
         Recording(
             "sglang_fence:server_forward_seconds:rate",
-            f"sum without (mode, fence, {RANKS}) (\n"
-            f"  rate(sglang_fence_forward_seconds_sum[{w}]) / (rate(sglang_fence_forward_seconds_count[{w}]) > 0)\n"
-            f"    * sum without (backend, ends) (rate(sglang_fence_steps_total[{w}]))\n)",
+            f"sum without (mode, {RANKS}) (\n"
+            + forward_seconds(
+                *(f"rate(sglang_fence_forward_seconds_{part}[{w}])" for part in ("sum", "count")),
+                steps=f"rate(sglang_fence_steps_total[{w}])",
+            )
+            + "\n)",
         ),
         Recording(
             "sglang_fence:server_lost_forward:ratio",
@@ -85,14 +87,32 @@ def recording_rules(parameters: Parameters) -> list[Recording]:
             "  / ignoring (reason) group_left ()\n"
             "(sglang_fence:server_forward_seconds:rate > 0)",
         ),
+        # By the wait, which each timed step has that is fenced. Few forwards are timed.
         Recording(
             "sglang_fence:server_timed_steps:rate",
-            f"sum without (fence, {RANKS}) (rate(sglang_fence_forward_seconds_count[{w}]))",
+            f"sum without (fence, {RANKS}) (rate(sglang_fence_wait_seconds_count[{w}]))",
         ),
         Recording("sglang_fence:server_slack_seconds:p50", _quantile(0.5, "slack", "", w)),
         Recording("sglang_fence:server_forward_seconds:p50", _quantile(0.5, "forward", "fence", w)),
         Recording("sglang_fence:server_wait_seconds:p99", _quantile(0.99, "wait", "fence", w)),
     ]
+
+
+def forward_seconds(timed_sum: str, timed: str, *, steps: str) -> str:
+    """Return the forward time of all steps, by mode: lost time stands for all steps, the histogram for few of them.
+
+    A mode's mean, times its steps. A mode whose forwards weren't timed in the window has the mean of the others, or it
+    would be left out of the whole, of which lost time is a share.
+
+    Args:
+        timed_sum: rate of the histogram's sum.
+        timed: rate of its count.
+        steps: rate of all steps.
+    """
+    of_mode = f"sum without (fence) ({timed_sum}) / (sum without (fence) ({timed}) > 0)"
+    of_all = f"sum without (mode, fence) ({timed_sum}) / (sum without (mode, fence) ({timed}) > 0)"
+    steps = f"sum without (backend, ends, fence) ({steps})"
+    return f"({of_mode}\n  or 0 * {steps}\n    + ignoring (mode) group_left () ({of_all}))\n  * {steps}"
 
 
 def _quantile(q: float, duration: str, merged: str, window: str) -> str:
