@@ -90,7 +90,11 @@ METRICS: tuple[Metric, ...] = (
         "slack", (MODE, ENDS), "How much sooner than a coarse fence would have, the fence let scheduling go on."
     ),
     _durations("wait", (MODE, FENCE), "How long the schedule stream stalled at the fence."),
-    _durations("forward", (MODE, FENCE), "Device time of the step's forward, from its start to the barrier call; of few of the timed steps."),
+    _durations(
+        "forward",
+        (MODE, FENCE),
+        "Device time of the step's forward, from its start to the barrier call; of few of the timed steps.",
+    ),
     _durations("forward_gap", (LAST,), "Idle time of the forward stream before a step; of few of the timed steps."),
     _counter(
         "lost_slack",
