@@ -135,14 +135,17 @@ def _explain(report: Report, name: str, without: Engine, every: Engine, new_toke
     ledger = since(every.ledger(), before)
     forced = {"mode": "decode", "reason": "forced"}
     lost = lost_us(ledger, **forced) / max(1, steps(ledger, **forced))
-    measured, observed = (_quartiles([us for one in found for us in one.values()]) for found in slower.values())
-    median = measured["median"]
-    report.claim(
-        f"{name}: lost time explains what forced coarse costs, within 20 % or 2 µs",
-        holds=lost > 0 and abs(lost - median) <= max(2.0, 0.2 * abs(median)),
-        lost_us_a_step=round(lost, 2),
-        slower_us_a_step=measured,
-        slower_while_observed=observed,
+    unobserved, observed = (_quartiles([us for one in found for us in one.values()]) for found in slower.values())
+    for how, measured in (("an engine that nobody observes", unobserved), ("that engine", observed)):
+        median = measured["median"]
+        report.claim(
+            f"{name}: lost time is what forced coarse costs in {how}, within 20 % or 2 µs",
+            holds=lost > 0 and abs(lost - median) <= max(2.0, 0.2 * abs(median)),
+            lost_us_a_step=round(lost, 2),
+            slower_us_a_step=measured,
+        )
+    report.note(
+        "forced",
         gaps=gaps_us(ledger),
         forward={fence: mean_us(ledger, "forward", mode="decode", fence=fence) for fence in ("fine", "coarse")},
         unresolved=ledger["unresolved"],
