@@ -19,10 +19,11 @@ static const char *const names[NAMES] = {
     "steps",             "in_hand",              "cuda_event",             "timing",
     "_record",           "pending",              "raw",                    "kind",
     "published",         "last_fenced",          "model_runner",           "draft_extend_attn_backend",
+    "attn_backend",
 };
 
 static const char *const likeness_names[LIKENESSES] = {
-    "owner", "batch_mode", "graph", "graph_backend", "graph_mode", "resolved", "cell", "route", "extender",
+    "owner", "backend", "batch_mode", "graph", "graph_backend", "graph_mode", "resolved", "cell", "route", "extender",
     "extend_backend", "extend_mode",
 };
 

@@ -85,18 +85,20 @@ static int note_results_in_hand(repeating_t *self, number_t newest)
 }
 
 /* As step_begins; -1: something can't be had. */
-static int looks_alike(repeating_t *self, PyObject *like, PyObject *owner, PyObject *mode, PyObject *const *args,
+static int looks_alike(repeating_t *self, PyObject *like, PyObject *const *part, PyObject *scheduler, PyObject *batch,
                        number_t number)
 {
-    PyObject *scheduler = args[0], *batch = args[1];
+    PyObject *owner = part[OWNER];
     Py_ssize_t waiting = length_of(scheduler, N_RESULT_QUEUE);
     if (waiting <= 0) /* the launch isn't overlapped with another */
         return (int)waiting;
-    int same = attribute_is(batch, N_FORWARD_MODE, mode);
+    int same = attribute_is(batch, N_FORWARD_MODE, part[BATCH_MODE]);
     if (same == 1)
         same = is_owner(self, scheduler, owner);
     if (same == 1)
         same = attribute_is(owner, N_MAILBOX, Py_None);
+    if (same == 1)
+        same = attribute_is(owner, N_BACKEND, part[BACKEND]);
     if (same == 1 && self->progress != NULL && self->progress != Py_None)
         same = note_results_in_hand(self, number - 1 - waiting) < 0 ? -1 : 1;
     if (same == 1 && self->row_count) /* last: a step that is begun the general way has no row here */
@@ -110,16 +112,20 @@ static int looks_alike(repeating_t *self, PyObject *like, PyObject *owner, PyObj
 
 static int tries_to_begin(repeating_t *self, PyObject *scheduler, PyObject *batch, number_t number)
 {
-    PyObject *like = Py_NewRef(self->like), *owner = Py_NewRef(self->part[OWNER]);
-    PyObject *mode = Py_NewRef(self->part[BATCH_MODE]), *args[] = {scheduler, batch};
-    int same = looks_alike(self, like, owner, mode, args, number);
+    PyObject *like = Py_NewRef(self->like), *part[] = {
+        [OWNER] = Py_NewRef(self->part[OWNER]),
+        [BACKEND] = Py_NewRef(self->part[BACKEND]),
+        [BATCH_MODE] = Py_NewRef(self->part[BATCH_MODE]),
+    };
+    int same = looks_alike(self, like, part, scheduler, batch, number);
     if (same < 0) {
         forgive(self);
         forget_likeness(self);
     }
     Py_DECREF(like);
-    Py_DECREF(owner);
-    Py_DECREF(mode);
+    Py_DECREF(part[OWNER]);
+    Py_DECREF(part[BACKEND]);
+    Py_DECREF(part[BATCH_MODE]);
     return same;
 }
 

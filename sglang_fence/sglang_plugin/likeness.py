@@ -54,6 +54,7 @@ class Likeness:
     """
 
     __slots__ = (
+        "backend",
         "backend_name",
         "batch_mode",
         "cell",
@@ -84,7 +85,7 @@ class Likeness:
         extension: Extension | None,
         *,
         owner: RunnerLike,
-        backend_name: str,
+        backend: BackendLike,
         batch_mode: object,
         mode: ForwardMode,
         reason: FallbackReason | None,
@@ -94,8 +95,9 @@ class Likeness:
     ) -> None:
         self.owner = owner
         """The model runner whose mailbox the barrier looks into."""
-        self.backend_name = backend_name
-        """Of its attention backend."""
+        self.backend = backend
+        """Its attention backend."""
+        self.backend_name = type(backend).__name__
         self.batch_mode = batch_mode
         """SGLang's mode of the batch."""
         self.mode = mode
@@ -116,12 +118,15 @@ class Likeness:
         """Whether no other runner can own the last shared read: without speculation there is one."""
         self.cell, self.route = place
 
-    def is_still(self, graph: Graph, extension: Extension | None, place: tuple[Counted, Counted]) -> bool:
+    def is_still(
+        self, graph: Graph, extension: Extension | None, backend: BackendLike, place: tuple[Counted, Counted]
+    ) -> bool:
         """Whether a step of these is like it."""
         extended = (None, None) if extension is None else (extension.replayed_by, extension.phase)
         return (
             self.cell is place[0]
             and self.route is place[1]
+            and self.backend is backend
             and self.phase is graph.phase
             and self.graph is graph.replayed_by
             and self.extender is extended[0]

@@ -178,6 +178,7 @@ class Repeating(Rows, Untimed):
                 or not waiting  # the launch isn't overlapped with another
                 or not (like.sole or scheduler.model_worker.last_shared_read_runner is like.owner)
                 or like.owner.shared_read_done_event is not None
+                or like.owner.attn_backend is not like.backend
             ):
                 return False
             size = len(batch.reqs)

@@ -85,19 +85,18 @@ class Watch:
         owner = self._owner_before = scheduler.model_worker.last_shared_read_runner
         self._lying = owner.shared_read_done_event
         self.forward_enqueued = False
-        self._start(batch, owner)
+        self._start(batch, owner.attn_backend)
         if self.forward_stream is None or batch is None:
             return
         if not scheduler.result_queue and scheduler.last_batch is not None:
             # An overlapped launch has the last one's results still to process.
             self.health.unoverlapped_launches[self._mode.value] += 1
 
-    def _start(self, batch: ScheduleBatchLike | None, owner: RunnerLike) -> None:
+    def _start(self, batch: ScheduleBatchLike | None, backend: BackendLike) -> None:
         """Tell the probe that the newest step begins."""
         steps, number = self.steps, self.steps.current.number
-        if owner.attn_backend is not self._backend:
-            self._backend = owner.attn_backend
-            self._backend_name = type(self._backend).__name__
+        if backend is not self._backend:
+            self._backend, self._backend_name = backend, type(backend).__name__
         if batch is None:
             self._raw_mode, self._mode = None, ForwardMode.IDLE
             steps.probe.step_started(number, ForwardMode.IDLE, self._backend_name, 0, 0)
@@ -146,6 +145,8 @@ class Watch:
         probe, loop = steps.probe, self.loop
         if owner is None or loop is None or not loop.barrier or not probe.only_counts(self._ledger):
             return
+        if (backend := self._backend) is None:
+            return
         record = probe.newest
         made, place = self._made_of(owner, verdict, record.phases), self._ledger.place_of(record)
         if made is None:
@@ -157,11 +158,11 @@ class Watch:
             return
         like, fine = steps.current.like, verdict.kind is FenceKind.FINE
         due, every = probe.due_beyond_slack if fine and steps.current.times_taken else (probe.due, 0)
-        if like is None or not like.is_still(*made, place):
+        if like is None or not like.is_still(*made, backend, place):
             like = Likeness(
                 *made,
                 owner=owner,
-                backend_name=self._backend_name,
+                backend=backend,
                 batch_mode=self._raw_mode,
                 mode=self._mode,
                 reason=verdict.reason,
@@ -200,7 +201,7 @@ class Watch:
             owner = like.owner
             self._owner_before, self._lying = owner, None
             self.forward_enqueued = True
-            self._start(batch, owner)
+            self._start(batch, like.backend)
             started_ns = current.forget_row()
             if started_ns is not None:
                 self.steps.probe.newest.started_ns = started_ns

@@ -281,6 +281,22 @@ class World:
         target = self.scheduler.target
         target.attn_backend = Backend() if isinstance(target.attn_backend, SnapshotBackend) else SnapshotBackend()
 
+    def look_behind_a_change_of_backend(self) -> None:
+        self.change_backend()
+        self.round_that_is_looked_at()
+        self.change_backend()
+
+    def raise_and_change_backend(self) -> None:
+        self.raising()
+        self.change_backend()
+        self.fine()
+        self.change_backend()
+
+    def replace_backend(self) -> None:
+        """By one that is as the one before, and is another."""
+        self.draft.attn_backend = Backend()
+        self.scheduler.target.attn_backend = Backend()
+
     def drain_queue(self) -> None:
         self.scheduler.result_queue = [] if self.scheduler.result_queue else [object()]
 
@@ -517,6 +533,19 @@ def test_what_repeats_behind_a_change_is_recognised_again(
     current.demote = demoted
     for _ in range(20):
         changed()
+    assert looked.times == 1
+
+
+@pytest.mark.parametrize("repeating", KINDS)
+@pytest.mark.parametrize("usual", ["fine", "round"])
+def test_a_backend_that_is_replaced_by_its_like_is_learnt_anew(repeating: type[Repeating], usual: str) -> None:
+    world = World(repeating, speculates=usual == "round")
+    world.change_owner()
+    world.act(usual)
+    world.scheduler.owner.attn_backend = Backend()
+    looked = counting(world)
+    for _ in range(50):
+        world.act(usual)
     assert looked.times == 1
 
 

@@ -23,6 +23,7 @@ MADE: Any = compiled_class()
 DRIVER = sys.argv[1]
 PARTS = (
     "owner",
+    "backend",
     "batch_mode",
     "graph",
     "graph_backend",
@@ -46,6 +47,9 @@ class Like:
         vars(self).update({name: SimpleNamespace(steps=0, shared_read_done_event=None) for name in PARTS})
         self.extender: Any = None
         vars(self).update(parts)
+        owner, backend = vars(self)["owner"], vars(self)["backend"]
+        if not hasattr(owner, "attn_backend"):
+            owner.attn_backend = backend
 
 
 def extended(**attributes: object) -> Like:
