@@ -58,6 +58,7 @@ BAD: tuple[Bad, ...] = (
             _fallback("backend_unknown"): 600,
             f'{P}forward_seconds_count{{mode="decode",fence="coarse"}}': 60,
             f'{P}forward_seconds_sum{{mode="decode",fence="coarse"}}': 0.09,
+            f'{P}wait_seconds_count{{mode="decode",fence="fine"}}': 0,
             f'{P}wait_seconds_count{{mode="decode",fence="coarse"}}': 600,
             f'{P}lost_seconds_total{{mode="decode",reason="backend_unknown"}}': 0.09,
         },
