@@ -9,13 +9,14 @@ from dashboards.cases.server import GAUGES, P, Server
 NO_FORWARD: dict[str, float | None] = {
     f'{P}forward_seconds_{part}{{mode="decode",fence="fine"}}': 0 for part in ("count", "sum")
 }
+NO_WAIT: dict[str, float | None] = {f'{P}wait_seconds_count{{mode="decode",fence="fine"}}': 0}
 _DAY = 1_500
 """Minutes; a day and an hour."""
 
 
 def special_cases() -> list[Case]:
     """Return them all."""
-    return [*_rank(), *_risen(), *_silent(), *_lost(), *_modes(), *_barrier()]
+    return [*_rank(), *_risen(), *_silent(), *_lost(), *_waits(), *_broken(), *_modes(), *_barrier()]
 
 
 def _rank() -> list[Case]:
@@ -94,6 +95,11 @@ def _silent() -> list[Case]:
         Case(name, "a target that never had the plugin", bare),
         Case(name, "device times are switched off", off.steady()),
         Case(name, "no forward was timed, which few are", Server().but(NO_FORWARD).steady()),
+        Case(
+            name,
+            "coarse steps alone are traced, and there are none",
+            Server().but(NO_WAIT | {f"{P}observer_timing_every{{}}": 0}).steady(),
+        ),
     ]
 
 
@@ -118,6 +124,65 @@ def _lost() -> list[Case]:
             Server().but(NO_FORWARD | extends | decodes_too).steady(),
             fires,
         ),
+        Case(name, "on two ranks of eight a coarse step was timed, and the forward behind it", _few_timed()),
+    ]
+
+
+def _few_timed() -> dict[str, str]:
+    """Each 101st step is timed, and few there are; 0.3 ms of each coarse extend are lost, 2 % of all at the most."""
+    extend = 'mode="extend"'
+    few = NO_FORWARD | {f"{P}observer_timing_every{{}}": 101}
+    ranks = [Server(rank=rank).scaled(0.1).but(few) for rank in range(8)]
+    for rank in (0, 5):
+        ranks[rank] = ranks[rank].but(
+            {
+                f'{P}forward_seconds_count{{mode="decode",fence="fine"}}': 0.2,
+                f'{P}forward_seconds_sum{{mode="decode",fence="fine"}}': 0.0003,
+                f'{P}wait_seconds_count{{{extend},fence="coarse"}}': 0.2,
+                f'{P}lost_seconds_total{{{extend},reason="backend_unknown"}}': 0.2 * 101 * 0.0003,
+            }
+        )
+    return _merged(*(one.steady() for one in ranks))
+
+
+def _waits() -> list[Case]:
+    """Behind a coarse fence a wait is as long as its forward."""
+    name = "SGLangFenceLongWaits"
+    decodes = {"0.002048": 0, "0.004096": 330, "0.008192": 600, "+Inf": 600}
+    extends = {"0.032768": 0, "0.065536": 40, "0.262144": 55, "0.524288": 60, "+Inf": 60}
+    return [
+        Case(name, "decodes of 3.6 to 4.6 ms, across the edge of a bucket", _as_long(decodes, "decode", "in_replay")),
+        Case(name, "extends of short prompts and of long ones", _as_long(extends, "extend", "unknown")),
+    ]
+
+
+def _as_long(buckets: dict[str, int], mode: str, ends: str) -> dict[str, str]:
+    at = f'mode="{mode}",fence="coarse"'
+    every = buckets["+Inf"]
+    changes: dict[str, float | None] = {
+        f'{P}steps_total{{mode="{mode}",backend="native",ends="{ends}",fence="coarse"}}': every,
+        f"{P}wait_seconds_count{{{at}}}": every,
+    }
+    for le, steps in buckets.items():
+        changes[f'{P}wait_seconds_bucket{{{at},le="{le}"}}'] = steps
+        changes[f'{P}forward_seconds_bucket{{{at},le="{le}"}}'] = steps / 500
+    healthy = dict.fromkeys(name for name in Server().numbers() if "_bucket" in name and 'mode="decode"' in name)
+    return Server().but((healthy if mode == "decode" else {}) | changes).steady()
+
+
+def _broken() -> list[Case]:
+    """Steps that no fence stands behind have no wait."""
+    name = "SGLangFenceObserverBroken"
+    fine = f'{P}steps_total{{mode="decode",backend="native",ends="in_replay",fence="fine"}}'
+    normal: dict[str, float | None] = {fine: 0, fine.replace("fine", "absent"): 600}
+    fires = ({"severity": "warning"},)
+
+    def unread(steps: float) -> dict[str, float | None]:
+        return NO_WAIT | normal | {f'{P}observer_unresolved_total{{cause="failed"}}': steps}
+
+    return [
+        Case(name, "a loop without a fence, one step in 600 isn't read", Server().but(unread(1)).steady()),
+        Case(name, "a loop without a fence, nothing is read", Server().but(unread(580)).steady(), fires),
     ]
 
 

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from sglang_fence.observe.ledger import Facts
 
 REASONS = tuple(reason.value for reason in FallbackReason)
+LOOP_WITHOUT_FENCE = "normal"
+"""Without overlap nothing is fenced, whatever the switches say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,17 +41,15 @@ class Seeds:
 def seeds_of(facts: Facts) -> Seeds:
     """Return what ``facts`` lead to expect."""
     rows = [(mode.value, backend, declared) for backend, mode, declared in facts.declarations]
-    expected = [
-        (mode, ends_label(declared), _leads_to(declared, enabled=facts.barrier_enabled).value)
-        for mode, _, declared in rows
-    ]
+    unfenced = _unfenced(facts)
+    expected = [(mode, ends_label(declared), _leads_to(declared, unfenced).value) for mode, _, declared in rows]
     return Seeds(
         modes=tuple(dict.fromkeys(mode for mode, _, _ in rows)),
         pairs=tuple(dict.fromkeys((mode, backend) for mode, backend, _ in rows)),
         steps=tuple(
             (mode, backend, ends_label(ends), fence.value)
             for mode, backend, declared in rows
-            for ends, fence in _reachable(declared, enabled=facts.barrier_enabled)
+            for ends, fence in _reachable(declared, unfenced)
         ),
         slack=tuple(dict.fromkeys((mode, ends) for mode, ends, fence in expected if fence == FenceKind.FINE.value)),
         wait=tuple(dict.fromkeys((mode, fence) for mode, _, fence in expected)),
@@ -62,19 +62,26 @@ def seeds_of(facts: Facts) -> Seeds:
     )
 
 
-def _leads_to(declared: SharedReadEnds, *, enabled: bool) -> FenceKind:
-    if not enabled:
-        return FenceKind.DISABLED
+def _unfenced(facts: Facts) -> FenceKind | None:
+    """What is said of every step in the place of a fence; None: steps have one."""
+    if facts.loop == LOOP_WITHOUT_FENCE:
+        return FenceKind.ABSENT
+    return None if facts.barrier_enabled else FenceKind.DISABLED
+
+
+def _leads_to(declared: SharedReadEnds, unfenced: FenceKind | None) -> FenceKind:
+    if unfenced is not None:
+        return unfenced
     return FenceKind.COARSE if declared is SharedReadEnds.UNKNOWN else FenceKind.FINE
 
 
-def _reachable(declared: SharedReadEnds, *, enabled: bool) -> Iterator[tuple[SharedReadEnds, FenceKind]]:
+def _reachable(declared: SharedReadEnds, unfenced: FenceKind | None) -> Iterator[tuple[SharedReadEnds, FenceKind]]:
     """Ends that aren't earlier than declared (R4), each behind the fences that it can get."""
     for ends in SharedReadEnds:
         if ends < declared:
             continue
-        if not enabled:
-            yield ends, FenceKind.DISABLED
+        if unfenced is not None:
+            yield ends, unfenced
             continue
         yield ends, FenceKind.COARSE
         if ends is not SharedReadEnds.UNKNOWN:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from sglang_fence.mixin.alerts_fallbacks import PAGED_MODES
 from sglang_fence.mixin.model import Alert, Severity
 from sglang_fence.mixin.wording import DURATION, PERCENT, SERVER, WHERE, enough, number
 
@@ -63,7 +64,9 @@ def _wait(parameters: Parameters) -> Alert:
     return Alert(
         "SGLangFenceLongWaits",
         Severity.WARNING,
-        f"sglang_fence:server_wait_seconds:p99 > {factor} * sglang_fence:server_forward_seconds:p50\n"
+        # An extend behind a coarse fence waits as long as its own forward, and that is as long as its prompts are.
+        f'sglang_fence:server_wait_seconds:p99{{mode=~"{"|".join(PAGED_MODES)}"}}\n'
+        f"  > {factor} * sglang_fence:server_forward_seconds:p50\n"
         f"and\n  {_timed(parameters)}",
         parameters.hold,
         f"The schedule stream waits {DURATION} (p99) for {{{{ $labels.mode }}}} steps",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from sglang_fence.mixin.model import Alert, Severity
-from sglang_fence.mixin.recording import RANKS
+from sglang_fence.mixin.recording import FENCED, RANKS
 from sglang_fence.mixin.wording import DECLARATIONS, SERVER, WHERE, enough, number, of_server
 
 if TYPE_CHECKING:
@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 
 FENCED_LOOPS = "overlap|disaggregated"
 """Loops that apply the barrier. The others have none, and no need of one, or not yet."""
+
+_EVERY = "(sglang_fence_observer_timing_every > 0)"
+"""At 0 only traced steps are timed, which may be none."""
 
 
 def state_alerts(parameters: Parameters) -> list[Alert]:
@@ -75,6 +78,12 @@ def _audit() -> Alert:
 def _observer_broken(parameters: Parameters) -> Alert:
     window, limit = parameters.window, parameters.thresholds.observer_lost
     lost = f"sum without (cause, {RANKS}) (rate(sglang_fence_observer_unresolved_total[{window}]))"
+    # Steps that no fence stands behind have no wait: each so-many-th of them is timed.
+    unfenced = (
+        f"sum without (mode, backend, ends, fence, {RANKS}) (\n"
+        f"      rate(sglang_fence_steps_total{{{FENCED.replace('=~', '!~')}}}[{window}])\n"
+        f"        / ignoring (mode, backend, ends, fence) group_left () {_EVERY}\n    )"
+    )
     failed = of_server('sglang_fence_device_timing_enabled{why="failed"}', "why")
     return Alert(
         "SGLangFenceObserverBroken",
@@ -82,7 +91,8 @@ def _observer_broken(parameters: Parameters) -> Alert:
         f"sum without (hook, {RANKS}) (increase(sglang_fence_observer_errors_total[{window}])) > 0\n"
         f"or\n  {failed} + 1\n"
         f"  and\n    {of_server('sglang_fence_device_timing_enabled', 'why')} == 0\n"
-        f"or\n  {lost}\n    / ({lost} + sum without (mode) (sglang_fence:server_timed_steps:rate)) > {number(limit)}",
+        f"or\n  {lost}\n    / ({lost} + sum without (mode) (sglang_fence:server_timed_steps:rate)) > {number(limit)}\n"
+        f"  unless\n    {lost}\n    / {unfenced} <= {number(limit)}",
         parameters.hold,
         "The fence's observer is broken: what the dashboards show isn't all",
         f"On {WHERE}, observers raise, device times were given up, or more than {number(100 * limit)} % of timed "
@@ -95,7 +105,7 @@ def _observer_silent(parameters: Parameters) -> Alert:
     timed = enough(
         parameters.window_s,
         parameters.thresholds.min_timed_steps,
-        "sum without (mode, backend) (sglang_fence:fenced_steps:rate) / sglang_fence_observer_timing_every",
+        f"sum without (mode, backend) (sglang_fence:fenced_steps:rate) / {_EVERY}",
     )
     here = "max by (job, instance) ({})"
     known = here.format(f"max_over_time(sglang_fence_barrier_enabled[{parameters.day}])")

@@ -60,9 +60,9 @@ class Thresholds:
     """Lost time as a share of forward time."""
     unexplained: float = 0.01
     """Share of fenced steps."""
-    wait_factor: float = 2.0
-    """Wait p99 over the forward's median. Buckets double, so that less than 2 would tell two numbers of one bucket
-    apart."""
+    wait_factor: float = 3.0
+    """Wait p99 over the forward's median. Buckets double: of waits as long as their forwards, where some lie in the
+    bucket above the median's, the one reads as up to 2.7 times the other."""
     observer_lost: float = 0.5
     """Share of timed steps that came to nothing."""
 

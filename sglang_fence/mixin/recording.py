@@ -74,7 +74,7 @@ def recording_rules(parameters: Parameters) -> list[Recording]:
         ),
         Recording(
             "sglang_fence:server_forward_seconds:rate",
-            f"sum without (mode, {RANKS}) (\n"
+            "sum without (mode) (\n"
             + forward_seconds(
                 *(f"rate(sglang_fence_forward_seconds_{part}[{w}])" for part in ("sum", "count")),
                 steps=f"rate(sglang_fence_steps_total[{w}])",
@@ -102,16 +102,19 @@ def forward_seconds(timed_sum: str, timed: str, *, steps: str) -> str:
     """Return the forward time of all steps, by mode: lost time stands for all steps, the histogram for few of them.
 
     A mode's mean, times its steps. A mode whose forwards weren't timed in the window has the mean of the others, or it
-    would be left out of the whole, of which lost time is a share.
+    would be left out of the whole, of which lost time is a share. So would a rank, where few steps are timed: means are
+    those of all ranks together.
 
     Args:
         timed_sum: rate of the histogram's sum.
         timed: rate of its count.
         steps: rate of all steps.
     """
-    of_mode = f"sum without (fence) ({timed_sum}) / (sum without (fence) ({timed}) > 0)"
-    of_all = f"sum without (mode, fence) ({timed_sum}) / (sum without (mode, fence) ({timed}) > 0)"
-    steps = f"sum without (backend, ends, fence) ({steps})"
+    of_mode, of_all = (
+        f"sum without ({labels}, {RANKS}) ({timed_sum}) / (sum without ({labels}, {RANKS}) ({timed}) > 0)"
+        for labels in ("fence", "mode, fence")
+    )
+    steps = f"sum without (backend, ends, fence, {RANKS}) ({steps})"
     return f"({of_mode}\n  or 0 * {steps}\n    + ignoring (mode) group_left () ({of_all}))\n  * {steps}"
 
 

@@ -173,6 +173,15 @@ def test_a_switched_off_barrier_seeds_no_fence_that_it_will_not_apply() -> None:
     assert found == {"disabled"}
 
 
+def test_a_loop_without_a_fence_seeds_steps_and_forwards_that_have_none() -> None:
+    for enabled in (False, True):  # the runtime says that its barrier is off there, the plugin what SGLang has decided
+        ledger = declared_ledger()
+        ledger.facts.loop, ledger.facts.barrier_enabled = "normal", enabled
+        names = {f"{PREFIX}steps_total", f"{PREFIX}forward_seconds_count"}
+        found = {(name, dict(labels)["fence"]) for (name, labels) in scraped(ledger) if name in names}
+        assert found == {(name, "absent") for name in names}
+
+
 def test_without_device_times_nothing_claims_that_nothing_is_lost() -> None:
     ledger = declared_ledger()
     ledger.facts.timing_enabled = False

@@ -86,7 +86,7 @@ def test_series_labels_help_and_numbers_are_those_of_the_other_mode(tmp_path: Pa
     run_all([start(tmp_path, "full", "", 5, 2)])
     ledger = full_ledger()
     add(ledger, [*[FINE] * 5, *[COARSE] * 2, FINE])
-    ledger.facts.loop = "normal"
+    ledger.facts.loop = "disaggregated"
     expected: Series = dict(scraped(ledger))
     # A gauge that is no longer told can't go.
     expected["sglang_fence_loop_info", frozenset({("loop", "overlap")})] = 0

@@ -18,7 +18,7 @@ def main(kind: str, rank: str, fine: int, coarse: int) -> None:
     exporter.flush()
     add(ledger, [COARSE] * coarse)
     exporter.run_ended()
-    ledger.facts.loop = "normal"
+    ledger.facts.loop = "disaggregated"
     add(ledger, [FINE])
 
 
