@@ -18,7 +18,7 @@ from sglang_fence.cli.progress import serving
 from sglang_fence.cli.run_report import print_report
 from sglang_fence.device import open_device
 from sglang_fence.engine.engine import Engine
-from sglang_fence.engine.options import EngineOptions
+from sglang_fence.engine.options import DRAFT_TOKENS, EngineOptions
 from sglang_fence.engine.prompts import (
     MAX_SEED,
     MAX_TEMPERATURE,
@@ -90,7 +90,7 @@ def run(  # noqa: PLR0913 - a command line has as many options as its users need
     stop: Annotated[list[str] | None, typer.Option(help="A text that ends an output; may be repeated.")] = None,
     attention: Annotated[str, typer.Option(help="Attention backend; see sglang-fence declarations.")] = "native",
     speculative: Annotated[str, typer.Option(help="Speculative algorithm, or none.")] = "none",
-    draft_tokens: Annotated[int | None, typer.Option(help="Drafts a round; 3 if left out.")] = None,
+    draft_tokens: Annotated[int | None, typer.Option(help=f"Drafts a round; {DRAFT_TOKENS} if left out.")] = None,
     draft_model: Annotated[str | None, typer.Option(help="Draft of standalone; left out: the target itself.")] = None,
     fence: Annotated[FenceName | None, typer.Option(help="Outranks the environment's switches.")] = None,
     overlap: Annotated[bool, typer.Option(help="Prepare the next step while the last one runs.")] = True,
@@ -187,7 +187,7 @@ def run(  # noqa: PLR0913 - a command line has as many options as its users need
         kv_tokens=kv_tokens,
         chunk=chunk,
         speculative=speculative,
-        **({} if draft_tokens is None else {"draft_tokens": draft_tokens}),
+        draft_tokens=DRAFT_TOKENS if draft_tokens is None else draft_tokens,
         draft_model=draft_model,
         prefix_cache=prefix_cache,
         switches=Switches.from_environ(),

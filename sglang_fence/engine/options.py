@@ -13,6 +13,9 @@ FENCES = ("fine", "coarse", "off")
 
 PAGE_SIZE = 16
 
+DRAFT_TOKENS = 3
+"""Drafts a round, where nobody says how many."""
+
 
 def check_pdmux(*, overlap: bool, algorithm: str | None = None) -> None:
     """Check what PD multiplexing asks of the other options.
@@ -51,7 +54,7 @@ class EngineOptions:
     """Tokens an extend computes at the most."""
     prefix_cache: bool = True
     speculative: str = "none"
-    draft_tokens: int = 3
+    draft_tokens: int = DRAFT_TOKENS
     """Drafts a round."""
     draft_model: str | None = None
     """STANDALONE's draft: a directory, a hub name; None: the target itself."""

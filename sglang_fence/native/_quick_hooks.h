@@ -1,4 +1,4 @@
-/* The four hooks, as SGLang's registry calls them: with the original, then its arguments. Included by _quick.c once. */
+/* The five hooks, as SGLang's registry calls them: with the original, then its arguments. Included by _quick.c once. */
 
 typedef struct {
     PyObject_HEAD
@@ -171,8 +171,7 @@ static PyType_Spec hook_spec = {
 
 int add_hook_type(PyObject *module)
 {
-    hook_type = (PyTypeObject *)PyType_FromSpec(&hook_spec);
-    return hook_type == NULL ? -1 : PyModule_AddObjectRef(module, "Hook", (PyObject *)hook_type);
+    return add_type(module, "Hook", &hook_spec, &hook_type);
 }
 
 PyObject *make_hook(enum hook_kind kind, repeating_t *repeating, PyObject *general)

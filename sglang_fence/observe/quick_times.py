@@ -33,10 +33,21 @@ class CompiledSteps(Protocol):
         settle: Callable[[list[tuple[Any, int, float, float]], int], None],
         fail: Callable[[str, int], None],
         library: str,
-        in_place: bool = False,  # noqa: FBT001, FBT002 - see there
+        in_place: bool,  # noqa: FBT001 - the compiled one takes no names
         /,
     ) -> None:
-        """See ``sglang_fence.sglang_plugin.repeating``."""
+        """Take device times.
+
+        Args:
+            streams: handles of the forward, the schedule and the observer's stream.
+            events: handles of END, RELEASED and WAIT, for each step that may be in flight.
+            offsets_us: how late a copied moment reads while the schedule stream waits, and while it computes.
+            settle: is called with what was read and isn't added up: what a step was like, its number, slack and wait in
+                µs; and with the number of the newest step that was read.
+            fail: is called with the call that failed, and the driver's number.
+            library: the driver's.
+            in_place: whether durations are added up where the steps are counted, if they are as most are, and no more.
+        """
 
     def give_up(self, *, pending: bool) -> int:
         """Return how many steps went without their times since the last call; with all that is ``pending``."""

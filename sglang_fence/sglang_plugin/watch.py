@@ -148,12 +148,13 @@ class Watch:
         if (backend := self._backend) is None:
             return
         record = probe.newest
-        made, place = self._made_of(owner, verdict, record.phases), self._ledger.place_of(record)
+        made = self._made_of(owner, verdict, record.phases)
         if made is None:
             return
         if any(self.health.errors.values()):
             steps.current.arm(None)
             return
+        place = self._ledger.place_of(record)
         if place is None:
             return
         like, fine = steps.current.like, verdict.kind is FenceKind.FINE
