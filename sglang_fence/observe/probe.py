@@ -169,6 +169,16 @@ class StepProbe(Fencing):
         if began:
             self._meter("forward_started", began, perf_counter_ns())
 
+    def forward_enqueued(self, forward: object) -> None:
+        """The step is on its forward stream already, so that nothing can be said of its start.
+
+        The start of the one behind it may still be compared with its end.
+        """
+        record = self._record
+        if self.timing:
+            record.wants_start = False
+            self._reader.follow(record, forward, self._since)
+
     def resolved(self, phase: Phase) -> None:
         """The runner resolved the backend's declaration, right behind the metadata prepared outside the graph."""
         record = self._record

@@ -209,7 +209,7 @@ class Quickening:
         started_ns = steps.forget_row()
         if started_ns is not None:
             self._probe.newest.started_ns = started_ns
-        if self._probe.timing and forward is not None:
-            general["forward_started"](forward)
+        if forward is not None:
+            self._probe.forward_enqueued(forward)
         if resolved:
             general["resolved"](alike.phase)

@@ -10,8 +10,6 @@ import logging
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
-from sglang_fence.sglang_plugin.repeating import COST_SAMPLE
-
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -30,12 +28,16 @@ _FAILED = object()
 
 
 class Meter:
-    """Whether this step's hooks are measured: whoever begins a step says so."""
+    """What general hooks take goes on the account, each time: they are few beside those of repeated steps.
+
+    Args:
+        on: whether it does.
+    """
 
     __slots__ = ("clock_ns", "on")
 
-    def __init__(self) -> None:
-        self.on = False
+    def __init__(self, *, on: bool = True) -> None:
+        self.on = on
         self.clock_ns = min(-(perf_counter_ns() - perf_counter_ns()) for _ in range(LOOKS))
         """How long it takes to look at the clock, which is no part of what is measured."""
 
@@ -202,8 +204,8 @@ class Hook:
         return result
 
     def _spend(self, ns: int) -> None:
-        """Add to the account what one step in so many took, the original's time left out."""
-        self._health.cost_ns[self.target.key] += max(0, ns - self._meter.clock_ns) * COST_SAMPLE
+        """Add to the account what was taken, the original's time left out."""
+        self._health.cost_ns[self.target.key] += max(0, ns - self._meter.clock_ns)
 
     def _guarded(self, part: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - as above
         """Call a part of the handler; return its token, or that it failed."""

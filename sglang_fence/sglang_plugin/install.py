@@ -51,7 +51,7 @@ def _install(switches: Switches) -> None:
             continue  # nobody asked for what it marks
         state = state_of(target)
         if state == PRESENT:
-            hook = Hook(target, handler, health, session.meter)
+            hook = Hook(target, handler, health, session.meter_of(target.key))
             health.errors[target.key] = 0
             health.cost_ns[target.key] = 0
             registry.HookRegistry.register(

@@ -79,7 +79,6 @@ class ApplyBarrier(Handler):
     def over(self, token: Verdict, /) -> None:  # noqa: D102 - see Handler
         steps = self._steps
         steps.current.open = False
-        self._watch.meter.on = False  # what is measured from here on isn't this step's
         probe = steps.probe
         if steps.marks:
             leave(self._range)

@@ -79,6 +79,10 @@ class Session:
             self._started = start(self, scheduler)
         self._started.facts.loop = loop.label
 
+    def meter_of(self, key: str) -> Meter:
+        """Return what measures the hook on the target ``key``. With nothing to launch, what is done is no step's."""
+        return Meter(on=False) if key == "on_idle" else self.meter
+
     def in_front(self, key: str, general: Callable[..., Any]) -> Callable[..., Any]:
         """Return the hook that SGLang gets on the target ``key``: where steps repeat, one before the ``general``."""
         current = self.steps.current

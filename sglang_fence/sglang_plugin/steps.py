@@ -80,6 +80,11 @@ class Steps:
         streams = self.streams
         self.probe.forward_started(forward if streams is None else streams.dressed(forward))
 
+    def forward_enqueued(self, forward: object) -> None:
+        """Its first work is on ``forward`` already: its start can't be taken."""
+        streams = self.streams
+        self.probe.forward_enqueued(forward if streams is None else streams.dressed(forward))
+
     def close_absent(self) -> None:
         """Close an open step that met no barrier."""
         current = self.current

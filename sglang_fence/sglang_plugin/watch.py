@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import logging
+from time import perf_counter_ns
 from typing import TYPE_CHECKING
 
 from sglang_fence.contract import FallbackReason, FenceKind, ForwardMode, SharedReadEnds
 from sglang_fence.observe.record import NO_STEP
 from sglang_fence.sglang_plugin.likeness import Likeness
 from sglang_fence.sglang_plugin.phases import role_of
-from sglang_fence.sglang_plugin.repeating import COST_SAMPLE, METERED
 from sglang_fence.sglang_plugin.runner_hooks import tell_draft_extend
 from sglang_fence.sglang_plugin.steps import Verdict
 from sglang_fence.sglang_plugin.words import forward_mode
@@ -45,7 +45,7 @@ class Watch:
         self.phases = phases
         self.health = ledger.health
         self._ledger = ledger
-        self.meter = meter
+        self._clock_ns = meter.clock_ns
         self.loop: Loop | None = None
         """The loop that runs; None before it does, and where it isn't known."""
         self.forward_enqueued = True
@@ -78,7 +78,6 @@ class Watch:
             steps.close_absent()
         current.open = True
         number = current.number = current.number + 1
-        self.meter.on = number % COST_SAMPLE == METERED
         if steps.probe.recording and self.forward_stream is not None:
             # The host has the results of all launches but those whose results lie in the queue.
             steps.probe.progress.in_hand = max(NO_STEP, number - 1 - len(scheduler.result_queue))
@@ -193,6 +192,7 @@ class Watch:
 
     def demote(self) -> None:
         """Begin the open step, which seemed to be a repetition, again; and tell it of what it was seen to do."""
+        began = perf_counter_ns()
         current = self.steps.current
         like, batch = current.like, current.batch
         current.repeats, current.scheduler, current.batch = False, None, None
@@ -203,6 +203,8 @@ class Watch:
             self._owner_before, self._lying = owner, None
             self.forward_enqueued = True
             self._start(batch, like.backend)
+            if self.forward_stream is not None:
+                self.steps.forward_enqueued(self.forward_stream)
             started_ns = current.forget_row()
             if started_ns is not None:
                 self.steps.probe.newest.started_ns = started_ns
@@ -215,6 +217,8 @@ class Watch:
                 self.phases.tell(owner, backend, mode, declared, SharedReadEnds.UNKNOWN, extender=extender)
         except Exception as error:  # noqa: BLE001 - it is counted and logged
             self._demote_fails(error)
+        finally:
+            self.health.cost_ns["run_batch"] += max(0, perf_counter_ns() - began - self._clock_ns)
 
     def tell_extended(self, runner: DraftExtendLike) -> None:
         """Tell the open step, which seemed to be a repetition and was begun again, that its draft was extended."""

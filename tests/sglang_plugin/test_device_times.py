@@ -10,14 +10,21 @@ from sglang_fence.contract import FenceKind
 from sglang_fence.device.simulated.costs import CostTable
 from sglang_fence.device.simulated.device import SimulatedDevice
 from sglang_fence.observe.probe import IN_FLIGHT
-from sglang_fence.observe.sampling import Sampling
+from sglang_fence.observe.sampling import TIMED, Sampler, Sampling
 from sglang_fence.sglang_plugin.probing import install_probe
 from sglang_fence.sglang_plugin.repeating import Repeating
-from tests.sglang_plugin.scheduling import Scheduler
+from sglang_fence.sglang_plugin.repeating_compiled import compiled_class
+from tests.sglang_plugin.scheduling import Batch, Scheduler, member
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from sglang_fence.device.simulated.streams import SimulatedStream
 
+TURN = 3
+NEVER = 1 << 40
+"""A step that isn't reached."""
+REPEATING = [kind for kind in (Repeating, compiled_class()) if kind is not None]
 READ_US, REST_US = 20.0, 980.0
 STEPS = 12
 MANY = 2 * IN_FLIGHT
@@ -88,6 +95,25 @@ class OnDevice(Scheduler):
         self.idle()
 
 
+class Preparing(OnDevice):
+    """Prepares on the schedule stream, behind the fence, what the next forward waits for."""
+
+    def apply_barrier(self) -> None:
+        super().apply_barrier()
+        forward, schedule = self.streams
+        if self.border.forced_on:
+            schedule.wait_stream(forward)
+        with self.device.stream(schedule):
+            self.device.launch("read", _nothing)
+
+    def lost_us(self, forced: Sequence[bool]) -> float:
+        """Return what is lost in all, where these steps are forced coarse."""
+        for self.border.forced_on in forced:
+            self.decode()
+        self.finish()
+        return sum(cell.lost_us for cell in self.ledger.cells.values())
+
+
 def _nothing() -> None:
     """What it computes."""
 
@@ -117,6 +143,27 @@ def test_a_coarse_step_has_no_slack_and_waits_for_the_whole_forward() -> None:
     assert (kind.fence, cell.steps) == (FenceKind.COARSE, STEPS)
     assert cell.slack.sum_us == 0
     assert cell.wait.count == STEPS
+
+
+@pytest.mark.parametrize("repeating", REPEATING)
+@pytest.mark.parametrize("forced", ["FFFF", "FFFC", "FFFCFFCC", "FFFCFFFCFFFC", "FFCCCCCC", "CCCCCCC"])
+def test_what_a_forced_step_loses_is_known_though_it_began_as_a_repeated_one(
+    monkeypatch: pytest.MonkeyPatch, repeating: type[Repeating], forced: str
+) -> None:
+    # No forward's start is timed but behind coarse steps that are.
+    monkeypatch.setattr(Sampler, "asks", lambda _, step: 0 if step % TURN else TIMED)
+
+    def lost_us(kind: type[Repeating] | None) -> float:
+        scheduler = Preparing(every=TURN, repeating=kind)
+        monkeypatch.setattr(scheduler.steps.probe, "_now", scheduler.device.host_ns)
+        scheduler.result_queue, scheduler.last_batch = [object()], Batch(member("DECODE"))
+        current = scheduler.steps.current
+        learn = current.arm
+        monkeypatch.setattr(current, "arm", lambda like, *_: learn(like, NEVER))
+        return scheduler.lost_us([kind == "C" for kind in forced + "F"])
+
+    timed = forced[::TURN].count("C")
+    assert lost_us(repeating) == lost_us(None) == pytest.approx(TURN * READ_US * timed)
 
 
 def test_device_times_are_read_while_it_serves_and_not_only_when_it_pauses() -> None:

@@ -6,13 +6,13 @@ from __future__ import annotations
 
 import contextlib
 import logging
+from itertools import pairwise
 from typing import Any
 
 import pytest
 
 from sglang_fence.observe.standing import Health
 from sglang_fence.sglang_plugin.guard import ERRORS_ALLOWED, Handler, Hook, Meter
-from sglang_fence.sglang_plugin.repeating import COST_SAMPLE, METERED
 from sglang_fence.sglang_plugin.targets import TARGETS
 
 TARGET = TARGETS[0]
@@ -171,19 +171,15 @@ def test_after_ten_errors_it_steps_aside_and_says_what_is_lost(caplog: pytest.Lo
 
 
 @KEYWORDS
+@pytest.mark.parametrize("measured", [False, True])
 @pytest.mark.parametrize("kind", KINDS)
-def test_costs_are_measured_on_one_step_in_so_many_and_multiplied(
-    kind: type[Failing], keywords: dict[str, object]
+def test_each_call_is_on_the_account_where_it_is_kept(
+    kind: type[Failing], keywords: dict[str, object], *, measured: bool
 ) -> None:
     hook, health, meter = _hook(kind())
-    call, original = hook.around(), Original()
-    measured = 0
-    for step in range(3 * COST_SAMPLE):
-        meter.on = step % COST_SAMPLE == METERED
-        before = health.cost_ns[TARGET.key]
+    meter.on = measured
+    call, original, costs = hook.around(), Original(), [0]
+    for _ in range(5):
         call(original, **keywords)
-        grown = health.cost_ns[TARGET.key] - before
-        assert (grown > 0) == meter.on
-        assert grown % COST_SAMPLE == 0
-        measured += meter.on
-    assert measured == 3
+        costs.append(health.cost_ns[TARGET.key])
+    assert [after > before for before, after in pairwise(costs)] == [measured] * 5

@@ -16,7 +16,7 @@ from sglang_fence.contract import FallbackReason, FenceKind, SharedReadEnds
 from sglang_fence.observe.flight.ring import FlightRing
 from sglang_fence.observe.flight.snapshot import steps_of
 from sglang_fence.observe.observer import Observer
-from sglang_fence.sglang_plugin.repeating import METERED, Repeating
+from sglang_fence.sglang_plugin.repeating import Repeating
 from sglang_fence.sglang_plugin.repeating_compiled import compiled_class
 from sglang_fence.sglang_plugin.session import Session
 from sglang_fence.sglang_plugin.targets import LOOPS
@@ -618,13 +618,17 @@ def test_the_cost_of_repeated_rounds_is_accounted_for(repeating: type[Repeating]
     assert {"decode_resolve", "draft_extend_execute"} <= {hook for hook, ns in cost.items() if ns}
 
 
-def test_what_is_measured_ends_with_the_step() -> None:
-    world = World(None)
-    meter, seen = world.scheduler.watch.meter, list[bool]()
-    for _ in range(METERED + 1):
-        world.scheduler.step("DECODE", lambda: seen.append(meter.on))
-    assert seen == [False] * METERED + [True]
-    assert not meter.on
+@pytest.mark.parametrize("repeating", KINDS)
+def test_what_it_costs_to_begin_again_is_accounted_for(repeating: type[Repeating]) -> None:
+    world = World(repeating)
+    world.fine()
+    cost = world.scheduler.ledger.health.cost_ns
+    before = cost["run_batch"]
+    world.fine()
+    assert cost["run_batch"] == before
+    world.scheduler.border.forced_on = True
+    world.fine()
+    assert cost["run_batch"] > before
 
 
 @pytest.mark.parametrize("repeating", KINDS)

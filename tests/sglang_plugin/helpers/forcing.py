@@ -39,15 +39,23 @@ class _Alternation:
         self._event: Any = import_module("torch").cuda.Event
 
     def barrier(self, original: Any, scheduler: Any) -> Any:
-        """Decide what this barrier is."""
+        """Note what this barrier is, and decide what the next one will be.
+
+        Whoever else hooks it may have looked at the switch before: it is changed behind it.
+        """
         run = self.run
-        if run and scheduler.cur_batch_for_debug.forward_mode.name == "DECODE":
-            forced = (len(self.ends) // abs(run) + (run > 0)) % 2
-            os.environ[SWITCH] = str(forced)
-            event = self._event(enable_timing=True)
-            event.record(scheduler.forward_stream)
-            self.ends.append((forced, event))
-        return original(scheduler)
+        if not run or scheduler.cur_batch_for_debug.forward_mode.name != "DECODE":
+            return original(scheduler)
+        event = self._event(enable_timing=True)
+        event.record(scheduler.forward_stream)
+        self.ends.append((int(os.environ[SWITCH]), event))
+        result = original(scheduler)
+        self.decide(run)
+        return result
+
+    def decide(self, run: int) -> None:
+        """Force the next decode, or don't."""
+        os.environ[SWITCH] = str((len(self.ends) // abs(run) + (run > 0)) % 2)
 
     def took_us(self) -> list[tuple[int, float]]:
         """Return for each step but the last whether it was forced, and how long it took; forget them."""
@@ -92,6 +100,7 @@ def _obey(folder: Path, alternation: _Alternation, asked: int) -> None:
     with (folder / "took").open("w", encoding="utf-8") as out:
         out.writelines(f"{forced} {us:.3f}\n" for forced, us in alternation.took_us())
     if abs(asked) > 1:
+        alternation.decide(asked)
         alternation.run = asked
     elif asked:
         os.environ[SWITCH] = "1"
