@@ -35,6 +35,8 @@ static const char *const likeness_names[LIKENESSES] = {
 
 #include "_quick_rows.h"
 
+#include "_quick_costs.h"
+
 #include "_quick_times.h"
 
 #include "_quick_step.h"

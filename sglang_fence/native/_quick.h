@@ -10,12 +10,17 @@
 #include <structmember.h>
 #include <time.h>
 
-#define COST_SAMPLE 31 /* as in sglang_fence/sglang_plugin/repeating.py, as all that follows */
+#define COST_SAMPLE 7 /* as in sglang_fence/sglang_plugin/repeating.py, as all that follows */
 #define METERED (COST_SAMPLE / 2)
 #define NO_STEP (-1)
 #define NOT_YET (-1)
 
 typedef long long number_t;
+
+/* Whose cost is measured; as `cost_names` has them. */
+enum hook {
+    H_RUN_BATCH, H_RESOLVE, H_EXTEND, H_BARRIER, H_STEP_STARTED, H_READS_END, H_AFTER_WAIT, HOOKS
+};
 
 enum progress { LAUNCHED, RESOLVED, EXTENDED, FENCED };
 
@@ -74,6 +79,8 @@ enum likeness {
 typedef struct {
     PyObject_HEAD
     number_t number, due, clock_ns, cost_sample;
+    number_t spent_ns[HOOKS]; /* what isn't in `cost_ns` yet */
+    int measured;             /* how often since */
     char open, repeats, resolved, extended, timed, metered, launching;
     char extends, sole, coarse; /* of like: see Likeness */
     PyObject *scheduler, *batch, *demote, *tell_extended, *forced, *unset_in, *unset_name, *progress, *cost_ns;

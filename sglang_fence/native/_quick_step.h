@@ -4,24 +4,6 @@
  * what is wrong. Nothing here may leave an exception set; see _quick_raised.h.
  */
 
-static void meter(repeating_t *self, const char *hook, number_t began)
-{
-    number_t spent = now_ns() - began - self->clock_ns;
-    PyObject *key = PyUnicode_FromString(hook), *cost_ns = Py_XNewRef(self->cost_ns);
-    PyObject *before = key == NULL || cost_ns == NULL ? NULL : PyObject_GetItem(cost_ns, key);
-    if (before == NULL)
-        forgive(self);
-    PyObject *more = PyLong_FromLongLong((spent > 0 ? spent : 0) * self->cost_sample);
-    PyObject *sum = before == NULL || more == NULL ? Py_XNewRef(more) : PyNumber_Add(before, more);
-    if (key == NULL || sum == NULL || cost_ns == NULL || PyObject_SetItem(cost_ns, key, sum) < 0)
-        forgive(self);
-    Py_XDECREF(key);
-    Py_XDECREF(cost_ns);
-    Py_XDECREF(before);
-    Py_XDECREF(more);
-    Py_XDECREF(sum);
-}
-
 /* Compare with this from now on, whose parts are given away; NULL: with nothing. */
 static void become_like(repeating_t *self, PyObject *like, PyObject *const *part)
 {
@@ -150,7 +132,7 @@ int step_begins(repeating_t *self, PyObject *args)
     put(&self->scheduler, Py_NewRef(scheduler));
     put(&self->batch, Py_NewRef(batch));
     if (began)
-        meter(self, "run_batch", began);
+        meter(self, H_RUN_BATCH, began);
     return 1;
 }
 
@@ -165,7 +147,7 @@ int step_resolves(repeating_t *self, PyObject *result, PyObject *args)
     if (self->row != NULL)
         self->row->progress = RESOLVED;
     if (began)
-        meter(self, "decode_resolve", began);
+        meter(self, H_RESOLVE, began);
     return 1;
 }
 
@@ -181,7 +163,7 @@ int step_extends(repeating_t *self, PyObject *args)
     if (empty < 0)
         forgive(self);
     if (began)
-        meter(self, "draft_extend_execute", began);
+        meter(self, H_EXTEND, began);
     return empty == 1;
 }
 
@@ -214,7 +196,7 @@ void step_extended(repeating_t *self, PyObject *args)
         if (self->row != NULL)
             self->row->progress = EXTENDED;
         if (began)
-            meter(self, "draft_extend_execute", began);
+            meter(self, H_EXTEND, began);
         return;
     }
     if (self->repeats)
@@ -347,7 +329,7 @@ int step_ends(repeating_t *self, PyObject *args)
     Py_CLEAR(self->scheduler);
     Py_CLEAR(self->batch);
     if (began)
-        meter(self, "apply_war_barrier", began);
+        meter(self, H_BARRIER, began);
     return 1;
 }
 
@@ -360,7 +342,7 @@ void step_over(repeating_t *self)
     number_t began = self->metered ? now_ns() : 0;
     drain_times(self, DRAIN_LIMIT);
     if (began)
-        meter(self, "apply_war_barrier", began);
+        meter(self, H_BARRIER, began);
 }
 
 void step_demote(repeating_t *self)

@@ -113,7 +113,7 @@ static int stepping_begins(stepping_t *self, PyObject *const *args)
     put(&self->tokens, Py_NewRef(args[4]));
     Py_CLEAR(self->forward);
     if (began)
-        meter(step, "step_started", began);
+        meter(step, H_STEP_STARTED, began);
     return 1;
 }
 
@@ -203,7 +203,7 @@ static PyObject *stepping_reads_end(stepping_t *self, PyObject *const *args, Py_
         Py_DECREF(raw);
     }
     if (began)
-        meter(step, "reads_end", began);
+        meter(step, H_READS_END, began);
     Py_RETURN_FALSE;
 }
 
@@ -258,6 +258,6 @@ static PyObject *stepping_after_wait(stepping_t *self, PyObject *const *args, Py
     if (!(self->checked || is_as_before(self, args[0])) || stepping_count(self) < 0)
         return go_general(self, AFTER_WAIT, args, count);
     if (began)
-        meter(step, "after_wait", began);
+        meter(step, H_AFTER_WAIT, began);
     Py_RETURN_NONE;
 }

@@ -289,5 +289,6 @@ static PyObject *repeating_give_up(repeating_t *self, PyObject *args, PyObject *
     }
     Py_ssize_t given_up = times->given_up;
     times->given_up = 0;
-    return PyLong_FromSsize_t(given_up);
+    settle_costs(self);
+    return deliver(self, PyLong_FromSsize_t(given_up));
 }

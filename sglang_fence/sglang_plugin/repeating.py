@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from sglang_fence.observe.flight.progress import Progress
     from sglang_fence.sglang_plugin.likeness import Likeness
 
-COST_SAMPLE = 31
+COST_SAMPLE = 7
 """The cost of these hooks is measured on each so-many-th step and multiplied. A prime, so that it falls on steps whose
 device times are taken as often as their share is."""
 

@@ -140,15 +140,13 @@ class Watch:
 
     def arm(self, verdict: Verdict) -> None:
         """Let steps that are like the one that was just counted only be counted, if nobody wants more of them."""
-        steps, owner = self.steps, self._owner
+        steps, owner, backend = self.steps, self._owner, self._backend
         probe, loop = steps.probe, self.loop
-        if owner is None or loop is None or not loop.barrier or not probe.only_counts(self._ledger):
-            return
-        if (backend := self._backend) is None:
-            return
         record = probe.newest
-        made = self._made_of(owner, verdict, record.phases)
-        if made is None:
+        made = None if owner is None else self._made_of(owner, verdict, record.phases)
+        if made is None or owner is None or backend is None:  # first: most general steps replay no graph
+            return
+        if loop is None or not loop.barrier or not probe.only_counts(self._ledger):
             return
         if any(self.health.errors.values()):
             steps.current.arm(None)

@@ -16,7 +16,7 @@ from sglang_fence.contract import FallbackReason, FenceKind, SharedReadEnds
 from sglang_fence.observe.flight.ring import FlightRing
 from sglang_fence.observe.flight.snapshot import steps_of
 from sglang_fence.observe.observer import Observer
-from sglang_fence.sglang_plugin.repeating import Repeating
+from sglang_fence.sglang_plugin.repeating import COST_SAMPLE, METERED, Repeating
 from sglang_fence.sglang_plugin.repeating_compiled import compiled_class
 from sglang_fence.sglang_plugin.session import Session
 from sglang_fence.sglang_plugin.targets import LOOPS
@@ -616,6 +616,25 @@ def test_the_cost_of_repeated_rounds_is_accounted_for(repeating: type[Repeating]
         world.round()
     cost = world.scheduler.ledger.health.cost_ns
     assert {"decode_resolve", "draft_extend_execute"} <= {hook for hook, ns in cost.items() if ns}
+
+
+@pytest.mark.parametrize("repeating", KINDS)
+def test_all_that_was_measured_is_on_the_account_once_it_idles(repeating: type[Repeating]) -> None:
+    world = World(repeating)
+    for _ in range(METERED + 1):
+        world.fine()
+    world.scheduler.idle()
+    cost = dict(world.scheduler.ledger.health.cost_ns)
+    assert cost["apply_war_barrier"] % COST_SAMPLE == 0
+    world.scheduler.idle()
+    assert world.scheduler.ledger.health.cost_ns == cost
+    for _ in range(COST_SAMPLE - 1):
+        world.fine()
+    world.scheduler.idle()
+    assert world.scheduler.ledger.health.cost_ns == cost
+    world.fine()
+    world.scheduler.idle()
+    assert world.scheduler.ledger.health.cost_ns["run_batch"] > cost["run_batch"]
 
 
 @pytest.mark.parametrize("repeating", KINDS)
