@@ -124,6 +124,8 @@ int step_begins(repeating_t *self, PyObject *args)
     number_t began = self->metered ? now_ns() : 0;
     fetch(row_at(self, number), sizeof(row_t));
     fetch(self->in_hand, 1);
+    if (is_timed(&self->times, number))
+        fetch(next_slot(&self->times), sizeof(slot_t));
     if (tries_to_begin(self, scheduler, batch, number) != 1)
         return 0;
     self->number = number;
@@ -294,8 +296,8 @@ static void fetch_ending(repeating_t *self)
     fetch(self->cell_steps, 1);
     fetch(self->route_steps, 1);
     fetch(self->row, sizeof(row_t));
-    if (self->times.every && self->number % self->times.every == 0 && self->times.count)
-        fetch(next_slot(&self->times), sizeof(slot_t));
+    if (is_timed(&self->times, self->number))
+        fetch_events(&self->times, next_slot(&self->times));
 }
 
 int step_ends(repeating_t *self, PyObject *args)
@@ -316,7 +318,7 @@ int step_ends(repeating_t *self, PyObject *args)
         return 0;
     }
     self->open = self->repeats = 0;
-    self->timed = self->times.every && self->number % self->times.every == 0;
+    self->timed = (char)is_timed(&self->times, self->number);
     if (self->timed && event != Py_None)
         record_times(self, like, event, 1);
     Py_DECREF(like);

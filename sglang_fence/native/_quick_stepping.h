@@ -93,7 +93,7 @@ static int stepping_begins(stepping_t *self, PyObject *const *args)
         return 0;
     step->metered = number % step->cost_sample == 0;
     number_t began = step->metered ? now_ns() : 0;
-    char timed = step->times.every && number % step->times.every == 0;
+    char timed = (char)is_timed(&step->times, number);
     if (step->row_count) {
         number_t size = PyLong_AsLongLong(args[3]), tokens = PyLong_AsLongLong(args[4]);
         if (size < 0 || tokens < 0)
@@ -159,6 +159,7 @@ static PyObject *stepping_end_event(stepping_t *self, PyObject *const *args, Py_
     if (!step->timed || !times->on || self->lent == NULL)
         Py_RETURN_NONE;
     make_room(times); /* the runtime records it: none may be lent that a step still waits to be read from */
+    fetch_events(times, next_slot(times));
     Py_ssize_t place = (times->first + times->pending) % times->count;
     if (place >= PyTuple_Size(self->lent))
         Py_RETURN_NONE;

@@ -146,6 +146,25 @@ static slot_t *next_slot(times_t *times)
     return &times->slots[(times->first + times->pending) % times->count];
 }
 
+/* Whether a step is timed in turn. */
+static int is_timed(const times_t *times, number_t number)
+{
+    return times->every && number % times->every == 0 && times->count;
+}
+
+/* A handle is where the driver keeps the thing itself, of which it looks at so much at least. Which lines those are is
+ * a guess, that may be wrong: fetching what isn't there does nothing. */
+enum { HANDLE_BYTES = 256 };
+
+/* What the driver looks at as a step's moments are recorded. */
+static void fetch_events(const times_t *times, const slot_t *slot)
+{
+    const void *const handles[] = {slot->end,     slot->released,  slot->wait,     times->marker,
+                                   times->forward, times->observer, times->schedule};
+    for (size_t place = 0; place < sizeof handles / sizeof *handles; place++)
+        fetch(handles[place], HANDLE_BYTES);
+}
+
 /* The driver's handle of a published event, which it has for as long as it lives; NULL: it has none. */
 static void *handle_of_marker(repeating_t *self, PyObject *event)
 {
@@ -250,6 +269,12 @@ static Py_ssize_t drain_times(repeating_t *self, Py_ssize_t limit)
     if (found == NULL) {
         forgive(self);
         return 0;
+    }
+    for (Py_ssize_t place = 0; place < times->pending && place < limit; place++) {
+        const slot_t *slot = &times->slots[(times->first + place) % times->count];
+        fetch(slot->end, HANDLE_BYTES);
+        fetch(slot->released, HANDLE_BYTES);
+        fetch(slot->wait, HANDLE_BYTES);
     }
     Py_ssize_t count = 0;
     number_t newest = NO_STEP;

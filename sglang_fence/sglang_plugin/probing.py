@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from sglang_fence.sglang_plugin.streams import CudaStreams
 
 
-START_EVERY = 1024
+START_EVERY = 2048
 """The start of a forward, and so its length and the gap before it, is timed on each so-many-th step at the most, and
 behind coarse ones: such a step, and the one before, go the long way, where nothing is told by repetition."""
 
