@@ -33,6 +33,8 @@ static const char *const likeness_names[LIKENESSES] = {
 
 #include "_quick_histogram.h"
 
+#include "_quick_attributes.h"
+
 #include "_quick_rows.h"
 
 #include "_quick_costs.h"
@@ -198,6 +200,12 @@ static int repeating_traverse(repeating_t *self, visitproc visit, void *arg)
     Py_VISIT(self->progress);
     Py_VISIT(self->cost_ns);
     Py_VISIT(self->like);
+    Py_VISIT(self->scheduler_home.object);
+    Py_VISIT(self->scheduler_home.dict);
+    Py_VISIT((PyObject *)self->scheduler_home.type);
+    Py_VISIT(self->owner_home.object);
+    Py_VISIT(self->owner_home.dict);
+    Py_VISIT((PyObject *)self->owner_home.type);
     Py_VISIT(self->kept_type);
     Py_VISIT(self->kept_value);
     Py_VISIT(self->kept_traceback);

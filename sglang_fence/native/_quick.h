@@ -76,6 +76,13 @@ enum likeness {
     LIKENESSES
 };
 
+/* An object that is asked in each step; see _quick_attributes.h. */
+typedef struct {
+    PyObject *object, *dict; /* owned; no dict: its attributes are read in the usual way, all of them */
+    PyTypeObject *type;      /* owned: of the object, then */
+    unsigned plain;          /* which attributes are read from the dict, by their names' bits */
+} home_t;
+
 typedef struct {
     PyObject_HEAD
     number_t number, due, clock_ns, cost_sample;
@@ -85,6 +92,7 @@ typedef struct {
     char extends, sole, coarse; /* of like: see Likeness */
     PyObject *scheduler, *batch, *demote, *tell_extended, *forced, *unset_in, *unset_name, *progress, *cost_ns;
     PyObject *like, *part[LIKENESSES];                 /* owned; there together, or NULL together */
+    home_t scheduler_home, owner_home;
     number_t *cell_steps, *route_steps;                /* in those two parts, where they are of a type made here */
     histogram_t *slack, *wait;                         /* of the cell, likewise */
     number_t *in_hand;                                 /* in progress, where that is */

@@ -1,8 +1,8 @@
 /* Repeated steps as the flight recorder keeps them. Included by _quick.c once. */
 
-static Py_ssize_t length_of(PyObject *object, enum name name)
+/* How long something is that is given away; -1: it isn't there, or has no length. */
+static Py_ssize_t length_of(PyObject *found)
 {
-    PyObject *found = PyObject_GetAttr(object, name_of[name]);
     if (found == NULL)
         return -1;
     Py_ssize_t length = PyObject_Size(found);
@@ -49,7 +49,7 @@ static void write_row(repeating_t *self, PyObject *like, number_t number, number
 
 static int write_row_of(repeating_t *self, PyObject *like, number_t number, PyObject *batch)
 {
-    Py_ssize_t size = length_of(batch, N_REQS);
+    Py_ssize_t size = length_of(PyObject_GetAttr(batch, name_of[N_REQS]));
     number_t tokens = size < 0 || !self->extends ? size : tokens_of(batch, size);
     if (tokens < 0)
         return -1;

@@ -19,6 +19,10 @@ static void become_like(repeating_t *self, PyObject *like, PyObject *const *part
     self->wait = as_histogram(self->part[WAIT]);
     for (int place = 0; place <= LIKENESSES; place++)
         Py_XDECREF(before[place]);
+    if (self->like == NULL) {
+        leave_home(&self->scheduler_home);
+        leave_home(&self->owner_home);
+    }
 }
 
 void forget_likeness(repeating_t *self)
@@ -26,23 +30,12 @@ void forget_likeness(repeating_t *self)
     become_like(self, NULL, NULL);
 }
 
-/* Whether an attribute is this very object; -1: it can't be had. */
-static int attribute_is(PyObject *object, enum name name, PyObject *wanted)
-{
-    PyObject *found = PyObject_GetAttr(object, name_of[name]);
-    if (found == NULL)
-        return -1;
-    int same = found == wanted;
-    Py_DECREF(found);
-    return same;
-}
-
 /* Whether the runner that owns the step's last shared read is the one of before; -1: it can't be had. */
 static int is_owner(repeating_t *self, PyObject *scheduler, PyObject *owner)
 {
     if (self->sole)
         return 1;
-    PyObject *worker = PyObject_GetAttr(scheduler, name_of[N_WORKER]);
+    PyObject *worker = attribute_of(&self->scheduler_home, scheduler, N_WORKER);
     int same = worker == NULL ? -1 : attribute_is(worker, N_LAST_RUNNER, owner);
     Py_XDECREF(worker);
     return same;
@@ -71,16 +64,18 @@ static int looks_alike(repeating_t *self, PyObject *like, PyObject *const *part,
                        number_t number)
 {
     PyObject *owner = part[OWNER];
-    Py_ssize_t waiting = length_of(scheduler, N_RESULT_QUEUE);
+    come_home(self, &self->scheduler_home, scheduler);
+    come_home(self, &self->owner_home, owner);
+    Py_ssize_t waiting = length_of(attribute_of(&self->scheduler_home, scheduler, N_RESULT_QUEUE));
     if (waiting <= 0) /* the launch isn't overlapped with another */
         return (int)waiting;
     int same = attribute_is(batch, N_FORWARD_MODE, part[BATCH_MODE]);
     if (same == 1)
         same = is_owner(self, scheduler, owner);
     if (same == 1)
-        same = attribute_is(owner, N_MAILBOX, Py_None);
+        same = is_wanted(attribute_of(&self->owner_home, owner, N_MAILBOX), Py_None);
     if (same == 1)
-        same = attribute_is(owner, N_BACKEND, part[BACKEND]);
+        same = is_wanted(attribute_of(&self->owner_home, owner, N_BACKEND), part[BACKEND]);
     if (same == 1 && self->progress != NULL && self->progress != Py_None)
         same = note_results_in_hand(self, number - 1 - waiting) < 0 ? -1 : 1;
     if (same == 1 && self->row_count) /* last: a step that is begun the general way has no row here */
@@ -160,7 +155,7 @@ int step_extends(repeating_t *self, PyObject *args)
         self->part[EXTENDER] == Py_None || PyTuple_GetItem(args, 1) != self->part[EXTENDER])
         return 0;
     PyObject *owner = Py_NewRef(self->part[OWNER]);
-    int empty = attribute_is(owner, N_MAILBOX, Py_None);
+    int empty = is_wanted(attribute_of(&self->owner_home, owner, N_MAILBOX), Py_None);
     Py_DECREF(owner);
     if (empty < 0)
         forgive(self);
@@ -274,14 +269,14 @@ static int count_step(repeating_t *self)
 /* Return what is published for the barrier to wait for, None where it is coarse, if it is as it was; NULL: it isn't. */
 static PyObject *event_of(repeating_t *self, PyObject *scheduler, PyObject *owner)
 {
-    PyObject *enabled = PyObject_GetAttr(scheduler, name_of[N_ENABLED]);
+    PyObject *enabled = attribute_of(&self->scheduler_home, scheduler, N_ENABLED);
     int on = enabled == NULL ? -1 : PyObject_IsTrue(enabled);
     Py_XDECREF(enabled);
     if (on != 1)
         return NULL;
     if (is_owner(self, scheduler, owner) != 1)
         return NULL;
-    PyObject *event = PyObject_GetAttr(owner, name_of[N_MAILBOX]);
+    PyObject *event = attribute_of(&self->owner_home, owner, N_MAILBOX);
     if (event == NULL)
         return NULL;
     if ((event == Py_None) == self->coarse && is_forced(self) == 0)

@@ -80,7 +80,7 @@ class Runner:
     attn_backend: Backend = field(default_factory=Backend)
     is_draft_worker: bool = False
     spec_algorithm: Algorithm = field(default_factory=Algorithm)
-    shared_read_done_event: object | None = None
+    shared_read_done_event: object | None = field(default_factory=lambda: None)  # of the object alone, as in SGLang
     model_runner: Any = None
     forward_mode: Member = field(default_factory=lambda: member("DRAFT_EXTEND_V2"))
 
