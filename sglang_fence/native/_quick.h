@@ -95,7 +95,7 @@ typedef struct {
     home_t scheduler_home, owner_home;
     number_t *cell_steps, *route_steps;                /* in those two parts, where they are of a type made here */
     histogram_t *slack, *wait;                         /* of the cell, likewise */
-    number_t *in_hand;                                 /* in progress, where that is */
+    number_t *in_hand, *timed_newest;                  /* in progress, where that is */
     PyObject *kept_type, *kept_value, *kept_traceback; /* an exception that is to be raised yet; owned */
     row_t *rows;
     Py_ssize_t row_count;

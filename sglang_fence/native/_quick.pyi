@@ -15,6 +15,7 @@ class Counted:
 
 class InHand:
     in_hand: int
+    timed: int
 
 class Histogram:
     def __init__(self, buckets: int) -> None: ...

@@ -9,6 +9,11 @@ typedef struct {
     number_t value;
 } numbered_t;
 
+typedef struct {
+    numbered_t base; /* its value: in_hand */
+    number_t timed;
+} in_hand_t;
+
 static PyTypeObject *counted_type, *in_hand_type;
 
 static PyMemberDef counted_members[] = {
@@ -17,7 +22,8 @@ static PyMemberDef counted_members[] = {
 };
 
 static PyMemberDef in_hand_members[] = {
-    {"in_hand", T_LONGLONG, offsetof(numbered_t, value), 0, NULL},
+    {"in_hand", T_LONGLONG, offsetof(in_hand_t, base.value), 0, NULL},
+    {"timed", T_LONGLONG, offsetof(in_hand_t, timed), 0, NULL},
     {NULL, 0, 0, 0, NULL},
 };
 
@@ -28,7 +34,7 @@ static PyType_Slot counted_slots[] = {
 };
 
 static PyType_Slot in_hand_slots[] = {
-    {Py_tp_doc, "The newest step whose results the host has."},
+    {Py_tp_doc, "The newest step whose results the host has, and the newest whose timing events were read."},
     {Py_tp_members, in_hand_members},
     {0, NULL},
 };
@@ -39,7 +45,7 @@ static PyType_Spec counted_spec = {
 };
 
 static PyType_Spec in_hand_spec = {
-    "sglang_fence.native._quick.InHand", sizeof(numbered_t), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE,
+    "sglang_fence.native._quick.InHand", sizeof(in_hand_t), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE,
     in_hand_slots,
 };
 

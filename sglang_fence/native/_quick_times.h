@@ -227,9 +227,9 @@ static int add_in_place(repeating_t *self, const slot_t *slot, double slack_us, 
     return 1;
 }
 
-/* Read the oldest pending step, and say which that was. 1: it is read, and added up or `found`; 0: the device isn't past
- * it; -1: the driver refused, which is told, or there is no memory. */
-static int read_oldest(repeating_t *self, PyObject *found, number_t *newest)
+/* Read the oldest pending step, and say which that was. 1: it is read, and added up, or put into the list `found`, which
+ * is made for the first; 0: the device isn't past it; -1: the driver refused, which is told, or there is no memory. */
+static int read_oldest(repeating_t *self, PyObject **found, number_t *newest)
 {
     times_t *times = &self->times;
     slot_t *slot = &times->slots[times->first];
@@ -251,10 +251,29 @@ static int read_oldest(repeating_t *self, PyObject *found, number_t *newest)
     if (add_in_place(self, slot, slack_us, wait_us))
         return 1;
     PyObject *row = Py_BuildValue("(NLdd)", Py_NewRef(slot->like), slot->step, slack_us, wait_us);
-    int added = row == NULL ? -1 : PyList_Append(found, row);
+    if (*found == NULL)
+        *found = PyList_New(0);
+    int added = row == NULL || *found == NULL ? -1 : PyList_Append(*found, row);
     Py_XDECREF(row);
     times->given_up += added < 0;
     return added < 0 ? -1 : 1;
+}
+
+/* Tell which step was read last, with what wasn't added up in place; NULL: all was. */
+static void hand_on(repeating_t *self, PyObject *found, number_t newest)
+{
+    if (found == NULL && self->timed_newest != NULL) {
+        *self->timed_newest = newest;
+        return;
+    }
+    PyObject *settle = Py_XNewRef(self->times.settle);
+    PyObject *rows = found == NULL ? PyList_New(0) : Py_NewRef(found);
+    PyObject *result = settle == NULL || rows == NULL ? NULL : PyObject_CallFunction(settle, "OL", rows, newest);
+    if (settle != NULL && result == NULL)
+        times_fail(self, "settle", 0);
+    Py_XDECREF(result);
+    Py_XDECREF(rows);
+    Py_XDECREF(settle);
 }
 
 /* Read up to `limit` steps that the device is past, and hand them on in one go. Leaves no exception set. */
@@ -265,11 +284,6 @@ static Py_ssize_t drain_times(repeating_t *self, Py_ssize_t limit)
     if (!times->pending || times->capturing(times->schedule, &schedule) || schedule ||
         times->capturing(times->forward, &forward) || forward)
         return 0;
-    PyObject *found = PyList_New(0);
-    if (found == NULL) {
-        forgive(self);
-        return 0;
-    }
     for (Py_ssize_t place = 0; place < times->pending && place < limit; place++) {
         const slot_t *slot = &times->slots[(times->first + place) % times->count];
         fetch(slot->end, HANDLE_BYTES);
@@ -278,16 +292,13 @@ static Py_ssize_t drain_times(repeating_t *self, Py_ssize_t limit)
     }
     Py_ssize_t count = 0;
     number_t newest = NO_STEP;
-    while (times->pending && limit-- > 0 && read_oldest(self, found, &newest) > 0)
+    PyObject *found = NULL;
+    while (times->pending && limit-- > 0 && read_oldest(self, &found, &newest) > 0)
         count++;
     forgive(self);
-    PyObject *settle = count > 0 ? Py_XNewRef(times->settle) : NULL;
-    PyObject *result = settle == NULL ? NULL : PyObject_CallFunction(settle, "OL", found, newest);
-    if (settle != NULL && result == NULL)
-        times_fail(self, "settle", 0);
-    Py_XDECREF(result);
-    Py_XDECREF(settle);
-    Py_DECREF(found);
+    if (count > 0)
+        hand_on(self, found, newest);
+    Py_XDECREF(found);
     return count;
 }
 

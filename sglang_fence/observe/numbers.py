@@ -1,4 +1,4 @@
-"""Numbers that the compiled part writes in place, where it is there: a step counted, the newest result, a histogram.
+"""Numbers that the compiled part writes in place, where it is there: steps counted, the newest result, a histogram.
 
 They are bases of what has such a number among other things. Without the compiled part they are plain classes, which do
 the same.
@@ -29,10 +29,11 @@ class PlainCounted:
 
 
 class PlainInHand:
-    """The newest step whose results the host has."""
+    """The newest step whose results the host has, and the newest whose timing events were read."""
 
-    __slots__ = ("in_hand",)
+    __slots__ = ("in_hand", "timed")
     in_hand: int
+    timed: int
 
 
 class PlainHistogram:

@@ -67,12 +67,14 @@ class Timed:
             str(driver.path),
             in_place,
         )
+        self.calls = 0
         self.handed_on = 0
         """Steps whose times weren't added up in place."""
         self.step()  # is looked at in full
         self.current.arm(self.current.like, due, every)
 
     def _settle(self, found: list[tuple[Any, int, float, float]], newest: int) -> None:
+        self.calls += 1
         self.handed_on += len(found)
         self.times.settle(found, newest)
 
@@ -124,6 +126,25 @@ def test_slack_and_wait_are_differences_less_what_the_copy_is_late(driver: FakeD
     assert (timed.cell.slack.count, timed.cell.wait.count, timed.cell.steps) == (2, 2, 3)
     assert timed.scheduler.steps.probe.progress.timed == 2
     assert timed.handed_on == (0 if in_place else 2)
+
+
+@pytest.mark.parametrize("recorded", [True, False])
+def test_the_newest_step_that_was_read_is_noted_without_a_call_where_the_flight_is_recorded(
+    driver: FakeDriver, *, recorded: bool
+) -> None:
+    timed = Timed(driver)
+    progress = timed.scheduler.steps.probe.progress
+    if recorded:
+        timed.current.progress = progress
+    for _ in range(3):
+        timed.step()
+    for place in range(2):
+        reach(driver, place, wait=0.0, released=10.0, end=110.0)
+    assert timed.current.drain(8) == 2
+    assert (progress.timed, timed.calls) == (2, 0 if recorded else 1)
+    reach(driver, 2, wait=0.0, released=40.0, end=30.0)  # a slack below zero, for the call to count
+    assert timed.current.drain(8) == 1
+    assert (progress.timed, timed.calls, timed.handed_on) == (3, 1 if recorded else 2, 1)
 
 
 def test_a_wait_below_zero_counts_as_none(driver: FakeDriver) -> None:

@@ -15,7 +15,7 @@ class Progress(InHand):
     Step numbers are those since the serving began: :meth:`settle` forgets them, since who serves on may count from 0.
     """
 
-    __slots__ = ("awaited", "in_order", "settled_ns", "timed")
+    __slots__ = ("awaited", "in_order", "settled_ns")
 
     def __init__(self) -> None:
         self.awaited = NO_STEP
