@@ -9,7 +9,7 @@ import pytest
 from sglang_fence.contract import FenceKind
 from sglang_fence.device.simulated.costs import CostTable
 from sglang_fence.device.simulated.device import SimulatedDevice
-from sglang_fence.observe.probe import IN_FLIGHT
+from sglang_fence.observe.probe import IN_FLIGHT, StepProbe
 from sglang_fence.observe.sampling import TIMED, Sampler, Sampling
 from sglang_fence.sglang_plugin.probing import install_probe
 from sglang_fence.sglang_plugin.repeating import Repeating
@@ -98,6 +98,10 @@ class OnDevice(Scheduler):
 class Preparing(OnDevice):
     """Prepares on the schedule stream, behind the fence, what the next forward waits for."""
 
+    def __init__(self, *, every: int, repeating: type[Repeating] | None) -> None:
+        super().__init__(every=every, repeating=repeating)
+        self.result_queue, self.last_batch = [object()], Batch(member("DECODE"))
+
     def apply_barrier(self) -> None:
         super().apply_barrier()
         forward, schedule = self.streams
@@ -152,18 +156,40 @@ def test_what_a_forced_step_loses_is_known_though_it_began_as_a_repeated_one(
 ) -> None:
     # No forward's start is timed but behind coarse steps that are.
     monkeypatch.setattr(Sampler, "asks", lambda _, step: 0 if step % TURN else TIMED)
+    monkeypatch.setattr(StepProbe, "due", NEVER)
 
     def lost_us(kind: type[Repeating] | None) -> float:
         scheduler = Preparing(every=TURN, repeating=kind)
         monkeypatch.setattr(scheduler.steps.probe, "_now", scheduler.device.host_ns)
-        scheduler.result_queue, scheduler.last_batch = [object()], Batch(member("DECODE"))
-        current = scheduler.steps.current
-        learn = current.arm
-        monkeypatch.setattr(current, "arm", lambda like, *_: learn(like, NEVER))
         return scheduler.lost_us([kind == "C" for kind in forced + "F"])
 
     timed = forced[::TURN].count("C")
     assert lost_us(repeating) == lost_us(None) == pytest.approx(TURN * READ_US * timed)
+
+
+@pytest.mark.parametrize("repeating", REPEATING)
+def test_what_repeats_is_still_known_behind_a_timed_coarse_step_and_the_one_after_it(
+    monkeypatch: pytest.MonkeyPatch, repeating: type[Repeating]
+) -> None:
+    monkeypatch.setattr(Sampler, "asks", lambda _, step: 0 if step != TURN else TIMED)
+    monkeypatch.setattr(StepProbe, "due", NEVER)
+    scheduler = Preparing(every=TURN, repeating=repeating)
+    current, begin = scheduler.steps.current, scheduler.watch.begin
+    general: list[int] = []
+
+    def count(*args: Any) -> None:  # noqa: ANN401 - whatever it takes
+        begin(*args)
+        general.append(current.number)
+
+    monkeypatch.setattr(scheduler.watch, "begin", count)
+    likes: list[object] = []
+    for step in range(TURN + 4):
+        scheduler.border.forced_on = step == TURN
+        scheduler.decode()
+        likes.append(current.like)
+    assert general == [0, TURN + 1]
+    assert likes[0] is not None
+    assert set(likes) == {likes[0]}
 
 
 def test_device_times_are_read_while_it_serves_and_not_only_when_it_pauses() -> None:
