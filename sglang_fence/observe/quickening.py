@@ -208,7 +208,7 @@ class Quickening:
         general["step_started"](steps.number, alike.mode, alike.backend_name, steps.batch_size, steps.tokens)
         started_ns = steps.forget_row()
         if started_ns is not None:
-            self._probe.newest.started_ns = started_ns
+            self._probe.general_record.started_ns = started_ns
         if forward is not None:
             self._probe.forward_enqueued(forward)
         if resolved:

@@ -142,7 +142,7 @@ class Watch:
         """Let steps that are like the one that was just counted only be counted, if nobody wants more of them."""
         steps, owner, backend = self.steps, self._owner, self._backend
         probe, loop = steps.probe, self.loop
-        record = probe.newest
+        record = probe.general_record
         made = None if owner is None else self._made_of(owner, verdict, record.phases)
         if made is None or owner is None or backend is None:  # first: most general steps replay no graph
             return
@@ -205,7 +205,7 @@ class Watch:
                 self.steps.forward_enqueued(self.forward_stream)
             started_ns = current.forget_row()
             if started_ns is not None:
-                self.steps.probe.newest.started_ns = started_ns
+                self.steps.probe.general_record.started_ns = started_ns
             if current.has_resolved:
                 self.phases.tell(
                     like.runner, like.graph_backend, like.graph_mode, like.declared, like.resolved, graph=like.graph

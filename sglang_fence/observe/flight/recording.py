@@ -24,8 +24,16 @@ class Recording:
     _record: StepRecord
 
     @property
+    def general_record(self) -> StepRecord:
+        """The record of the step that began last in the general way; another one's as soon as the next does."""
+        return self._record
+
+    @property
     def newest(self) -> StepRecord:
-        """The record of the step that began last; another one's as soon as the next begins."""
+        """The record of the step that began last; another one's as soon as the next begins.
+
+        Where that is a repeated one the record is made for whoever asks, which takes long.
+        """
         record, repeated = self._record, None if self.ring is None else self.ring.repeated
         row = None if repeated is None else repeated.row
         return record if row is None or row.step < record.step else row
