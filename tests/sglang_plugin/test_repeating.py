@@ -16,6 +16,7 @@ from sglang_fence.contract import FallbackReason, FenceKind, SharedReadEnds
 from sglang_fence.observe.flight.ring import FlightRing
 from sglang_fence.observe.flight.snapshot import steps_of
 from sglang_fence.observe.observer import Observer
+from sglang_fence.observe.quick_rows import RowKeeper
 from sglang_fence.sglang_plugin.repeating import COST_SAMPLE, METERED, Repeating
 from sglang_fence.sglang_plugin.repeating_compiled import compiled_class
 from sglang_fence.sglang_plugin.session import Session
@@ -635,6 +636,20 @@ def test_all_that_was_measured_is_on_the_account_once_it_idles(repeating: type[R
     world.fine()
     world.scheduler.idle()
     assert world.scheduler.ledger.health.cost_ns["run_batch"] > cost["run_batch"]
+
+
+@pytest.mark.skipif(COMPILED is None, reason="the compiled part wasn't built")
+def test_serving_makes_no_record_of_a_repeated_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[object] = []
+    monkeypatch.setattr(RowKeeper, "row", property(made.append))  # for whoever dumps, and takes 20 µs
+    world = World(COMPILED)
+    for action in ("fine", "prefill", "force", "fine", "force", "eager", "idle"):
+        for _ in range(3):
+            world.fine()
+        world.act(action)
+    assert not made
+    assert world.scheduler.steps.probe.newest
+    assert made
 
 
 @pytest.mark.parametrize("repeating", KINDS)
