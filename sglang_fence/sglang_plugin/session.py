@@ -72,7 +72,7 @@ class Session:
         self.watch.loop = loop
         current = self.steps.current
         if current.repeats:  # its launch raised, and ended the loop before: what it is compared with is forgotten next
-            current.demote()
+            self.steps.begin_again()
         current.arm(None)
         self.watch.forward_stream = scheduler.forward_stream if loop.barrier else None
         if self._started is None:
