@@ -80,8 +80,11 @@ class Session:
         self._started.facts.loop = loop.label
 
     def meter_of(self, key: str) -> Meter:
-        """Return what measures the hook on the target ``key``. With nothing to launch, what is done is no step's."""
-        return Meter(on=False) if key == "on_idle" else self.meter
+        """Return what measures the hook on the target ``key``.
+
+        With nothing to launch, what is done is no step's; nor is what is made when a loop begins, and ended behind it.
+        """
+        return Meter(on=False) if key in {"on_idle", "run_event_loop", *LOOPS} else self.meter
 
     def in_front(self, key: str, general: Callable[..., Any]) -> Callable[..., Any]:
         """Return the hook that SGLang gets on the target ``key``: where steps repeat, one before the ``general``."""
