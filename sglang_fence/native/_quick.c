@@ -202,10 +202,8 @@ static int repeating_traverse(repeating_t *self, visitproc visit, void *arg)
     Py_VISIT(self->cost_ns);
     Py_VISIT(self->like);
     Py_VISIT(self->scheduler_home.object);
-    Py_VISIT(self->scheduler_home.dict);
     Py_VISIT((PyObject *)self->scheduler_home.type);
     Py_VISIT(self->owner_home.object);
-    Py_VISIT(self->owner_home.dict);
     Py_VISIT((PyObject *)self->owner_home.type);
     Py_VISIT(self->kept_type);
     Py_VISIT(self->kept_value);

@@ -78,9 +78,9 @@ enum likeness {
 
 /* An object that is asked in each step; see _quick_attributes.h. */
 typedef struct {
-    PyObject *object, *dict; /* owned; no dict: its attributes are read in the usual way, all of them */
-    PyTypeObject *type;      /* owned: of the object, then */
-    unsigned plain;          /* which attributes are read from the dict, by their names' bits */
+    PyObject *object;   /* owned */
+    PyTypeObject *type; /* owned: of the object, then */
+    unsigned plain;     /* which attributes are read from its dict, by their names' bits; the others in the usual way */
 } home_t;
 
 typedef struct {

@@ -127,7 +127,7 @@ class Phases:
         What a backend declares for a mode is settled when the server starts, so that nobody has to be asked anew.
         """
         if self.steps.current.repeats:
-            self.steps.current.demote()
+            self.steps.begin_again()
         served = self.served.get(id(runner))
         if (
             served is None
@@ -156,7 +156,7 @@ class Phases:
     ) -> Phase:
         """A phase of the step in progress is served."""
         if self.steps.current.repeats:
-            self.steps.current.demote()
+            self.steps.begin_again()
         served = self.served.get(id(runner))
         if served is None:
             served = self.served[id(runner)] = Served(runner)

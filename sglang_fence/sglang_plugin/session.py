@@ -72,7 +72,7 @@ class Session:
         self.watch.loop = loop
         current = self.steps.current
         if current.repeats:  # its launch raised, and ended the loop before: what it is compared with is forgotten next
-            current.demote()
+            self.steps.begin_again()
         current.arm(None)
         self.watch.forward_stream = scheduler.forward_stream if loop.barrier else None
         if self._started is None:
@@ -80,8 +80,11 @@ class Session:
         self._started.facts.loop = loop.label
 
     def meter_of(self, key: str) -> Meter:
-        """Return what measures the hook on the target ``key``. With nothing to launch, what is done is no step's."""
-        return Meter(on=False) if key == "on_idle" else self.meter
+        """Return what measures the hook on the target ``key``.
+
+        With nothing to launch, what is done is no step's; nor is what is made when a loop begins, and ended behind it.
+        """
+        return Meter(on=False) if key in {"on_idle", "run_event_loop", *LOOPS} else self.meter
 
     def in_front(self, key: str, general: Callable[..., Any]) -> Callable[..., Any]:
         """Return the hook that SGLang gets on the target ``key``: where steps repeat, one before the ``general``."""

@@ -59,6 +59,9 @@ class Steps:
         """Keeps the events that repeated steps are timed with; None: they aren't, or by the general hooks."""
         self.when_read: Callable[[], None] | None = None
         """Called when device times were read."""
+        self.begin_again: Callable[[], object] = object
+        """As :attr:`~sglang_fence.sglang_plugin.repeating.Repeating.demote`, for general hooks: what these take is
+        measured, with all that they call."""
 
     def end(self) -> None:
         """No step follows: close the open one, and read what is ready of those that repeated."""
@@ -90,7 +93,7 @@ class Steps:
         current = self.current
         if current.open:
             if current.repeats:
-                current.demote()
+                self.begin_again()
             current.open = False
             self.probe.no_barrier()
             self.read()

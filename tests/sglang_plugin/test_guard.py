@@ -13,7 +13,8 @@ import pytest
 
 from sglang_fence.observe.standing import Health
 from sglang_fence.sglang_plugin.guard import ERRORS_ALLOWED, Handler, Hook, Meter
-from sglang_fence.sglang_plugin.targets import TARGETS
+from sglang_fence.sglang_plugin.session import Session
+from sglang_fence.sglang_plugin.targets import LOOPS, TARGETS
 
 TARGET = TARGETS[0]
 
@@ -183,3 +184,10 @@ def test_each_call_is_on_the_account_where_it_is_kept(
         call(original, **keywords)
         costs.append(health.cost_ns[TARGET.key])
     assert [after > before for before, after in pairwise(costs)] == [measured] * 5
+
+
+def test_only_what_steps_take_is_on_the_account() -> None:
+    session = object.__new__(Session)
+    session.meter = Meter()
+    kept = {target.key: session.meter_of(target.key).on for target in TARGETS}
+    assert {key for key, on in kept.items() if not on} == {"run_event_loop", "on_idle", *LOOPS}

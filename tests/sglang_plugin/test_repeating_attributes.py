@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import sys
+from types import DynamicClassAttribute
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from sglang_fence.contract import FenceKind
 from tests.sglang_plugin.test_repeating import KINDS, MAILBOX, World, counting
 
 if TYPE_CHECKING:
@@ -107,6 +109,45 @@ def test_steps_repeat(repeating: type[Repeating], way: Callable[[Any], None]) ->
     for _ in range(20):
         world.fine()
     assert looked.times == 1
+
+
+def of_the_scheduler(world: World) -> Any:  # noqa: ANN401 - the scheduler
+    return world.scheduler
+
+
+def of_the_runner(world: World) -> Any:  # noqa: ANN401 - the runner
+    return world.scheduler.target
+
+
+@pytest.mark.parametrize("repeating", KINDS)
+@pytest.mark.parametrize("thing_of", [of_the_scheduler, of_the_runner])
+@pytest.mark.parametrize("then", ACTIONS)
+def test_an_object_with_another_dictionary_is_read_anew(
+    repeating: type[Repeating], thing_of: Callable[[World], Any], then: str
+) -> None:
+    world, general = World(repeating), World(None)
+    for one in (world, general):
+        for _ in range(3):
+            one.fine()
+        thing = thing_of(one)
+        thing.__dict__ = dict(vars(thing))
+        for now in (then, "fine", "fine"):
+            one.act(now)
+    assert world.scheduler.counted() == general.scheduler.counted()
+    for fact in ("stale_publications", "unoverlapped_launches"):
+        assert getattr(world.scheduler.ledger.health, fact) == getattr(general.scheduler.ledger.health, fact)
+
+
+@pytest.mark.parametrize("repeating", KINDS)
+def test_a_property_that_its_class_denies_is_asked_all_the_same(repeating: type[Repeating]) -> None:
+    world = World(repeating)
+    hidden: dict[str, bool] = {"on": True}  # what lies in the object under the name stays as it was
+    # A property of this kind raises AttributeError where the class itself is asked for it.
+    become(world.scheduler, _war_barrier_enabled=DynamicClassAttribute(lambda _: hidden["on"]))
+    for hidden["on"] in (True, True, False):
+        world.fine()
+    kinds = {kind.fence: cell.steps for kind, cell in world.scheduler.ledger.cells.items()}
+    assert kinds == {FenceKind.FINE: 2, FenceKind.DISABLED: 1}
 
 
 def held(thing: object) -> tuple[int, int]:
