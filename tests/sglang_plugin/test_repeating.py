@@ -17,7 +17,6 @@ from sglang_fence.observe.flight.ring import FlightRing
 from sglang_fence.observe.flight.snapshot import steps_of
 from sglang_fence.observe.observer import Observer
 from sglang_fence.observe.quick_rows import RowKeeper
-
 from sglang_fence.sglang_plugin import guard, watch
 from sglang_fence.sglang_plugin import repeating as python_class
 from sglang_fence.sglang_plugin.repeating import COST_SAMPLE, METERED, Repeating
