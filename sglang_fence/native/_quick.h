@@ -6,12 +6,12 @@
 #define Py_LIMITED_API 0x030B0000
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
+#include <stdint.h>
 #include <string.h>
 #include <structmember.h>
 #include <time.h>
 
 #define COST_SAMPLE 7 /* as in sglang_fence/sglang_plugin/repeating.py, as all that follows */
-#define METERED (COST_SAMPLE / 2)
 #define NO_STEP (-1)
 #define NOT_YET (-1)
 

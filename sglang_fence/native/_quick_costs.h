@@ -10,6 +10,14 @@ static const char *const cost_names[HOOKS] = {
     [H_AFTER_WAIT] = "after_wait",
 };
 
+/* Whether a step of SGLang's is one of those. */
+static char is_metered(number_t number)
+{
+    uint32_t mixed = (uint32_t)(number ^ number >> 16) * 0x85ebca6bu;
+    mixed = (mixed ^ mixed >> 13) * 0xc2b2ae35u;
+    return (mixed ^ mixed >> 16) < ((uint64_t)1 << 32) / COST_SAMPLE;
+}
+
 enum { MEASURED_MOST = 64 };
 
 static void add_cost(repeating_t *self, PyObject *cost_ns, const char *hook, number_t ns)

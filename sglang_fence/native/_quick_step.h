@@ -115,7 +115,7 @@ int step_begins(repeating_t *self, PyObject *args)
     PyObject *scheduler = PyTuple_GetItem(args, 1), *batch = PyTuple_GetItem(args, 2);
     if (batch == Py_None)
         return 0;
-    self->metered = number % COST_SAMPLE == METERED;
+    self->metered = is_metered(number);
     number_t began = self->metered ? now_ns() : 0;
     fetch(row_at(self, number), sizeof(row_t));
     fetch(self->in_hand, 1);

@@ -27,11 +27,18 @@ if TYPE_CHECKING:
     from sglang_fence.sglang_plugin.likeness import Likeness
 
 COST_SAMPLE = 7
-"""The cost of these hooks is measured on each so-many-th step and multiplied. A prime, so that it falls on steps whose
-device times are taken as often as their share is."""
+"""The cost of these hooks is measured on one step in so many, and multiplied."""
 
-METERED = COST_SAMPLE // 2
-"""Of the steps by their number modulo :data:`COST_SAMPLE`."""
+_RANGE = 1 << 32
+_MIXING = (0x85EB_CA6B, 0xC2B2_AE35)  # odd, and their bits have no order
+
+
+def is_metered(step: int) -> bool:
+    """Whether a step's cost is measured: as if drawn, so that no rhythm, that of timed steps say, shows in it."""
+    mixed = (step ^ step >> 16) % _RANGE
+    mixed = mixed * _MIXING[0] % _RANGE
+    mixed = (mixed ^ mixed >> 13) * _MIXING[1] % _RANGE
+    return mixed ^ mixed >> 16 < _RANGE // COST_SAMPLE
 
 
 class Repeating(Rows, Untimed):
@@ -167,7 +174,7 @@ class Repeating(Rows, Untimed):
     def _begins(self, scheduler: Any = None, batch: Any = None, *_: object) -> bool:  # noqa: ANN401 - SGLang's
         """Begin a step, if it may be a repetition."""
         like, number = self._like, self.number + 1
-        self._metered = metered = number % COST_SAMPLE == METERED
+        self._metered = metered = is_metered(number)
         began = perf_counter_ns() if metered else 0
         if like is None or self.open or number >= self.due or batch is None:
             return False

@@ -19,7 +19,7 @@ from sglang_fence.observe.observer import Observer
 from sglang_fence.observe.quick_rows import RowKeeper
 from sglang_fence.sglang_plugin import guard, watch
 from sglang_fence.sglang_plugin import repeating as python_class
-from sglang_fence.sglang_plugin.repeating import COST_SAMPLE, METERED, Repeating
+from sglang_fence.sglang_plugin.repeating import COST_SAMPLE, Repeating, is_metered
 from sglang_fence.sglang_plugin.repeating_compiled import compiled_class
 from sglang_fence.sglang_plugin.session import Session
 from sglang_fence.sglang_plugin.targets import LOOPS, TARGETS
@@ -608,6 +608,7 @@ def test_the_cost_of_repeated_steps_is_accounted_for(repeating: type[Repeating])
     world = World(repeating)
     for _ in range(61 * 3):
         world.fine()
+    world.scheduler.idle()
     cost = world.scheduler.ledger.health.cost_ns
     assert {hook for hook, ns in cost.items() if ns} >= {"run_batch", "apply_war_barrier"}
 
@@ -618,6 +619,7 @@ def test_the_cost_of_repeated_rounds_is_accounted_for(repeating: type[Repeating]
     world.change_owner()
     for _ in range(61 * 3):
         world.round()
+    world.scheduler.idle()
     cost = world.scheduler.ledger.health.cost_ns
     assert {"decode_resolve", "draft_extend_execute"} <= {hook for hook, ns in cost.items() if ns}
 
@@ -625,20 +627,21 @@ def test_the_cost_of_repeated_rounds_is_accounted_for(repeating: type[Repeating]
 @pytest.mark.parametrize("repeating", KINDS)
 def test_all_that_was_measured_is_on_the_account_once_it_idles(repeating: type[Repeating]) -> None:
     world = World(repeating)
-    for _ in range(METERED + 1):
-        world.fine()
-    world.scheduler.idle()
-    cost = dict(world.scheduler.ledger.health.cost_ns)
-    assert cost["apply_war_barrier"] % COST_SAMPLE == 0
-    world.scheduler.idle()
-    assert world.scheduler.ledger.health.cost_ns == cost
-    for _ in range(COST_SAMPLE - 1):
-        world.fine()
-    world.scheduler.idle()
-    assert world.scheduler.ledger.health.cost_ns == cost
     world.fine()
-    world.scheduler.idle()
-    assert world.scheduler.ledger.health.cost_ns["run_batch"] > cost["run_batch"]
+    cost, measured = world.scheduler.ledger.health.cost_ns, list[bool]()
+    for _ in range(20 * COST_SAMPLE):
+        before = cost["run_batch"]
+        world.fine()
+        world.scheduler.idle()
+        measured.append(cost["run_batch"] > before)
+        assert cost["run_batch"] % COST_SAMPLE == 0
+    assert measured == [is_metered(step) for step in range(1, 20 * COST_SAMPLE + 1)]
+
+
+@given(first=st.integers(0, 1 << 40), rhythm=st.integers(1, 5_000))
+def test_of_the_steps_of_any_rhythm_the_same_share_is_measured(first: int, rhythm: int) -> None:
+    steps = range(first, first + 4_000 * rhythm, rhythm)
+    assert sum(map(is_metered, steps)) == pytest.approx(len(steps) / COST_SAMPLE, rel=0.25)
 
 
 @pytest.mark.skipif(COMPILED is None, reason="the compiled part wasn't built")
