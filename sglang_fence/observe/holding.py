@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from sglang_fence.observe.record import StepRecord
+from sglang_fence.observe.timing import StepTimers
+
 if TYPE_CHECKING:
     from collections import deque
     from collections.abc import Callable
@@ -15,7 +18,6 @@ if TYPE_CHECKING:
     from sglang_fence.observe.device_times import DeviceTimes
     from sglang_fence.observe.ledger import Health
     from sglang_fence.observe.observer import Observers
-    from sglang_fence.observe.record import StepRecord
     from sglang_fence.observe.tracing import Tracer
 
 
@@ -31,6 +33,10 @@ class Holding:
     _observers: Observers
     _tracer: Tracer
 
+    def _made(self) -> StepRecord:
+        """Make a record, with events of its own where device times are taken."""
+        return StepRecord(None if self.times is None else StepTimers(self.times.device))
+
     def take(self) -> StepRecord:
         """Return a record for a new step; the oldest step in flight is given up where none is free.
 
@@ -40,6 +46,8 @@ class Holding:
         """
         free, times = self._free, self.times
         while not free:
+            if not self.pending:  # forwards that raised took their records with them, and those linked to these
+                return self._made()
             self._give_up(self.pending.popleft(), "in_flight")
         return free.popleft() if times is not None and times.observer_of else free.pop()
 

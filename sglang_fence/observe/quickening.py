@@ -142,7 +142,7 @@ class Quickening:
             or (times is not None and times.observer_of)
         ):
             if record.timed or probe.timing:
-                self.steps.arm(None)  # more may be asked of the next step because of this one
+                self.steps.arm(self.steps.like, record.step + 1)  # more may be asked of the next because of this one
             return
         due, every = self._due(record.step)
         forward = self._forward if every else None

@@ -15,8 +15,7 @@ from sglang_fence.observe.durations import settle
 from sglang_fence.observe.gathering import follow_gap, gather
 from sglang_fence.observe.holding import Holding
 from sglang_fence.observe.moments import METADATA
-from sglang_fence.observe.record import StepRecord
-from sglang_fence.observe.timing import QUICK, StepTimers
+from sglang_fence.observe.timing import QUICK
 
 if TYPE_CHECKING:
     from sglang_fence.observe.device_times import DeviceTimes
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
     from sglang_fence.observe.ledger import Health
     from sglang_fence.observe.marks import Mark
     from sglang_fence.observe.observer import Observers
+    from sglang_fence.observe.record import StepRecord
     from sglang_fence.observe.tracing import Tracer
 
 logger = logging.getLogger(__name__)
@@ -63,7 +63,7 @@ class Reader(Holding):
         self.times = times
         self._tracer = tracer
         self._last: dict[object, StepRecord] = {}
-        self._free = deque(StepRecord(None if times is None else StepTimers(times.device)) for _ in range(count))
+        self._free = deque(self._made() for _ in range(count))
         self.pending: deque[StepRecord] = deque()
         """Steps that are enqueued whole, the oldest first."""
         self._batch = BATCH if times is not None and not times.clock.virtual else 1

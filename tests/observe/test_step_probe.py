@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
+from itertools import count
 from typing import TYPE_CHECKING
 
 import pytest
@@ -130,6 +131,21 @@ def test_slack_and_wait_are_exact(kind: FenceKind, rig: Rig) -> None:
     rig.probe.idle()
     assert rig.keeper.finished == [Finished(0, kind, *TIMES[kind])]
     assert rig.keeper.applied == ([] if kind is FenceKind.ABSENT else [0])
+
+
+@pytest.mark.parametrize("before", [[FenceKind.FINE], [FenceKind.COARSE], [FenceKind.FINE, FenceKind.COARSE]])
+def test_forwards_that_raise_leave_records_for_those_that_follow(before: list[FenceKind]) -> None:
+    rig, steps, served = Rig(), count(), list[int]()
+    for _ in range(2 * IN_FLIGHT):
+        for kind in before:
+            served.append(next(steps))
+            rig.step(served[-1], kind)
+        rig.device.synchronize()
+        rig.probe.step_started(next(steps), ForwardMode.DECODE, "native", 1, 1)
+        rig.probe.forward_started(rig.forward)  # and it raises
+    rig.device.synchronize()
+    rig.probe.flush()
+    assert rig.keeper.steps == served
 
 
 def test_a_wait_that_was_over_before_it_began_is_zero(rig: Rig) -> None:
