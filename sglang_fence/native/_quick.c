@@ -157,8 +157,7 @@ static PyObject *repeating_get_progress(repeating_t *self, void *ignored)
 static int repeating_set_progress(repeating_t *self, PyObject *progress, void *ignored)
 {
     (void)ignored;
-    self->in_hand = number_in(progress, in_hand_type);
-    self->timed_newest = self->in_hand == NULL ? NULL : &((in_hand_t *)progress)->timed;
+    self->in_hand = progress != NULL && PyObject_TypeCheck(progress, in_hand_type) ? (in_hand_t *)progress : NULL;
     put(&self->progress, Py_XNewRef(progress)); /* NULL: it is deleted, and read as None */
     return 0;
 }
@@ -229,7 +228,7 @@ static int repeating_clear(repeating_t *self)
     Py_CLEAR(self->forced);
     Py_CLEAR(self->unset_in);
     Py_CLEAR(self->unset_name);
-    self->in_hand = self->timed_newest = NULL;
+    self->in_hand = NULL;
     Py_CLEAR(self->progress);
     Py_CLEAR(self->cost_ns);
     Py_CLEAR(self->kept_type);

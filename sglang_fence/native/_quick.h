@@ -34,6 +34,12 @@ typedef struct {
     number_t counts[MOST_BUCKETS + 1]; /* the last in use is for what is longer than all of them */
 } histogram_t;
 
+/* What the flight recorder's progress has for a base. */
+typedef struct {
+    PyObject_HEAD
+    number_t in_hand, timed;
+} in_hand_t;
+
 /* A step as the flight recorder keeps it. */
 typedef struct {
     number_t step, batch_size, tokens, started_ns, entered_ns, barrier_ns;
@@ -95,7 +101,7 @@ typedef struct {
     home_t scheduler_home, owner_home;
     number_t *cell_steps, *route_steps;                /* in those two parts, where they are of a type made here */
     histogram_t *slack, *wait;                         /* of the cell, likewise */
-    number_t *in_hand, *timed_newest;                  /* in progress, where that is */
+    in_hand_t *in_hand;                                /* progress, where that is of a type made here */
     PyObject *kept_type, *kept_value, *kept_traceback; /* an exception that is to be raised yet; owned */
     row_t *rows;
     Py_ssize_t row_count;

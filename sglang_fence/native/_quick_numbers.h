@@ -9,11 +9,6 @@ typedef struct {
     number_t value;
 } numbered_t;
 
-typedef struct {
-    numbered_t base; /* its value: in_hand */
-    number_t timed;
-} in_hand_t;
-
 static PyTypeObject *counted_type, *in_hand_type;
 
 static PyMemberDef counted_members[] = {
@@ -22,7 +17,7 @@ static PyMemberDef counted_members[] = {
 };
 
 static PyMemberDef in_hand_members[] = {
-    {"in_hand", T_LONGLONG, offsetof(in_hand_t, base.value), 0, NULL},
+    {"in_hand", T_LONGLONG, offsetof(in_hand_t, in_hand), 0, NULL},
     {"timed", T_LONGLONG, offsetof(in_hand_t, timed), 0, NULL},
     {NULL, 0, 0, 0, NULL},
 };

@@ -46,7 +46,7 @@ static int note_results_in_hand(repeating_t *self, number_t newest)
     if (newest < NO_STEP)
         newest = NO_STEP;
     if (self->in_hand != NULL) {
-        *self->in_hand = newest;
+        self->in_hand->in_hand = newest;
         return 0;
     }
     PyObject *number = PyLong_FromLongLong(newest);
@@ -118,7 +118,7 @@ int step_begins(repeating_t *self, PyObject *args)
     self->metered = is_metered(number);
     number_t began = self->metered ? now_ns() : 0;
     fetch(row_at(self, number), sizeof(row_t));
-    fetch(self->in_hand, 1);
+    fetch(self->in_hand, sizeof(in_hand_t));
     if (is_timed(&self->times, number))
         fetch(next_slot(&self->times), sizeof(slot_t));
     if (tries_to_begin(self, scheduler, batch, number) != 1)
@@ -292,7 +292,7 @@ static void fetch_ending(repeating_t *self)
     fetch(self->route_steps, 1);
     fetch(self->row, sizeof(row_t));
     if (is_timed(&self->times, self->number))
-        fetch_events(&self->times, next_slot(&self->times));
+        fetch_recording(&self->times);
 }
 
 int step_ends(repeating_t *self, PyObject *args)

@@ -140,10 +140,16 @@ static void make_room(times_t *times)
     times->pending--;
 }
 
-/* Where the events of the next step are, once there is room; there is one at least. */
+/* Where the events of a pending step are, the oldest being 0; there is one slot at least. */
+static slot_t *slot_of(times_t *times, Py_ssize_t pending)
+{
+    return &times->slots[(times->first + pending) % times->count];
+}
+
+/* Where the events of the next step are, once there is room. */
 static slot_t *next_slot(times_t *times)
 {
-    return &times->slots[(times->first + times->pending) % times->count];
+    return slot_of(times, times->pending);
 }
 
 /* Whether a step is timed in turn. */
@@ -156,13 +162,22 @@ static int is_timed(const times_t *times, number_t number)
  * a guess, that may be wrong: fetching what isn't there does nothing. */
 enum { HANDLE_BYTES = 256 };
 
-/* What the driver looks at as a step's moments are recorded. */
-static void fetch_events(const times_t *times, const slot_t *slot)
+/* What the driver looks at as a step's moments are read. */
+static void fetch_events(const slot_t *slot)
 {
-    const void *const handles[] = {slot->end,     slot->released,  slot->wait,     times->marker,
-                                   times->forward, times->observer, times->schedule};
-    for (size_t place = 0; place < sizeof handles / sizeof *handles; place++)
-        fetch(handles[place], HANDLE_BYTES);
+    fetch(slot->end, HANDLE_BYTES);
+    fetch(slot->released, HANDLE_BYTES);
+    fetch(slot->wait, HANDLE_BYTES);
+}
+
+/* What it looks at as those of the next step are recorded. */
+static void fetch_recording(times_t *times)
+{
+    fetch_events(next_slot(times));
+    fetch(times->marker, HANDLE_BYTES);
+    fetch(times->forward, HANDLE_BYTES);
+    fetch(times->observer, HANDLE_BYTES);
+    fetch(times->schedule, HANDLE_BYTES);
 }
 
 /* The driver's handle of a published event, which it has for as long as it lives; NULL: it has none. */
@@ -232,7 +247,7 @@ static int add_in_place(repeating_t *self, const slot_t *slot, double slack_us, 
 static int read_oldest(repeating_t *self, PyObject **found, number_t *newest)
 {
     times_t *times = &self->times;
-    slot_t *slot = &times->slots[times->first];
+    slot_t *slot = slot_of(times, 0);
     float slack_ms, wait_ms;
     int status = times->elapsed(&slack_ms, slot->released, slot->end);
     if (!status)
@@ -262,8 +277,8 @@ static int read_oldest(repeating_t *self, PyObject **found, number_t *newest)
 /* Tell which step was read last, with what wasn't added up in place; NULL: all was. */
 static void hand_on(repeating_t *self, PyObject *found, number_t newest)
 {
-    if (found == NULL && self->timed_newest != NULL) {
-        *self->timed_newest = newest;
+    if (found == NULL && self->in_hand != NULL) {
+        self->in_hand->timed = newest;
         return;
     }
     PyObject *settle = Py_XNewRef(self->times.settle);
@@ -284,12 +299,8 @@ static Py_ssize_t drain_times(repeating_t *self, Py_ssize_t limit)
     if (!times->pending || times->capturing(times->schedule, &schedule) || schedule ||
         times->capturing(times->forward, &forward) || forward)
         return 0;
-    for (Py_ssize_t place = 0; place < times->pending && place < limit; place++) {
-        const slot_t *slot = &times->slots[(times->first + place) % times->count];
-        fetch(slot->end, HANDLE_BYTES);
-        fetch(slot->released, HANDLE_BYTES);
-        fetch(slot->wait, HANDLE_BYTES);
-    }
+    for (Py_ssize_t pending = 0; pending < times->pending && pending < limit; pending++)
+        fetch_events(slot_of(times, pending));
     Py_ssize_t count = 0;
     number_t newest = NO_STEP;
     PyObject *found = NULL;

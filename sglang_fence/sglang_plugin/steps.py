@@ -80,13 +80,14 @@ class Steps:
 
     def forward_started(self, forward: object) -> None:
         """Its first work is enqueued on ``forward`` next. Asked for by the probe's ``timing``."""
-        streams = self.streams
-        self.probe.forward_started(forward if streams is None else streams.dressed(forward))
+        self.probe.forward_started(self._dressed(forward))
 
     def forward_enqueued(self, forward: object) -> None:
         """Its first work is on ``forward`` already: its start can't be taken."""
-        streams = self.streams
-        self.probe.forward_enqueued(forward if streams is None else streams.dressed(forward))
+        self.probe.forward_enqueued(self._dressed(forward))
+
+    def _dressed(self, forward: object) -> object:
+        return forward if self.streams is None else self.streams.dressed(forward)
 
     def close_absent(self) -> None:
         """Close an open step that met no barrier."""

@@ -144,10 +144,10 @@ class Watch:
         steps, owner, backend = self.steps, self._owner, self._backend
         probe, loop = steps.probe, self.loop
         record = probe.general_record
-        made = None if owner is None else self._made_of(owner, verdict, record.phases)
-        if made is None or owner is None or backend is None:  # first: most general steps replay no graph
+        if owner is None or backend is None or loop is None or not loop.barrier:
             return
-        if loop is None or not loop.barrier or not probe.only_counts(self._ledger):
+        made = self._made_of(owner, verdict, record.phases)
+        if made is None or not probe.only_counts(self._ledger):  # in this order: most general steps replay no graph
             return
         if any(self.health.errors.values()):
             steps.current.arm(None)

@@ -38,6 +38,10 @@ KINDS: Mapping[str, Mapping[str, str] | None] = {
 }
 """Variables of each kind of engine; None: it has no plugin."""
 
+WATCHED = {"default": ("default", "without"), "every": ("every",)}
+"""Kinds that have the plugin, and whose cost of a coarse fence is what they call lost. Where every step is timed, that
+makes a coarse fence itself dearer than in an engine that nobody observes."""
+
 RUN = 16
 """Decodes that are forced coarse in one go, or not."""
 
@@ -70,15 +74,14 @@ def cost(report: Report, models: Path, scratch: Path, name: str, *, rounds: int,
             engine.generate(0, BATCH, new_tokens)  # compiles
         report.note("warm")
         _explain(report, name, engines, new_tokens)
-        watched = [kind for kind, environ in KINDS.items() if environ is not None]
-        before = {kind: engines[kind].ledger() for kind in watched}
+        before = {kind: engines[kind].ledger() for kind in WATCHED}
         rates: list[dict[str, list[float]]] = []
         longest_s = 0.0
         while len(rates) < rounds or report.left_s > CLOSING_S + longest_s:
             begun_s = report.elapsed_s
             rates.append(_one_round(report, engines, len(rates), new_tokens))
             longest_s = max(longest_s, report.elapsed_s - begun_s)
-        _conclude(report, name, rates, {kind: since(engines[kind].ledger(), before[kind]) for kind in watched})
+        _conclude(report, name, rates, {kind: since(engines[kind].ledger(), before[kind]) for kind in WATCHED})
 
 
 def _one_round(report: Report, engines: Mapping[str, Engine], number: int, new_tokens: int) -> dict[str, list[float]]:
@@ -122,8 +125,7 @@ def _explain(report: Report, name: str, engines: Mapping[str, Engine], new_token
     How long a decode takes goes up and down with the length of its contexts, and so with a rhythm of its own. Each
     block is run twice, and what was forced in one isn't in the other.
     """
-    watched = [kind for kind, environ in KINDS.items() if environ is not None]
-    before = {kind: engines[kind].ledger() for kind in watched}
+    before = {kind: engines[kind].ledger() for kind in WATCHED}
     slower: dict[str, list[float]] = {kind: [] for kind in engines}
     for number in range(FORCED_BLOCKS):
         for kind, engine in engines.items():
@@ -135,12 +137,10 @@ def _explain(report: Report, name: str, engines: Mapping[str, Engine], new_token
                 halves.append(slower_us(engine.took_us()))
             slower[kind] += [(halves[0][place] + halves[1][place]) / 2 for place in halves[0].keys() & halves[1]]
     measured = {kind: _quartiles(found) for kind, found in slower.items()}
-    for kind in watched:
+    for kind, explained in WATCHED.items():
         ledger = since(engines[kind].ledger(), before[kind])
         lost = lost_us(ledger, **FORCED) / max(1, steps(ledger, **FORCED))
-        for told in (
-            (kind, "without") if kind == "default" else (kind,)
-        ):  # all that is timed makes a coarse fence dearer
+        for told in explained:
             median = measured[told]["median"]
             report.claim(
                 f"{name}: what {kind} calls lost is what forced coarse costs {told}, within 20 % or 2 µs",
