@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -48,8 +49,11 @@ def is_running(process_id: int) -> bool:
 
 
 def child_processes() -> set[int]:
-    """Return all processes that this one has started and not reaped."""
-    found: set[int] = set()
-    for thread in Path("/proc/self/task").iterdir():
-        found.update(map(int, (thread / "children").read_text(encoding="ascii").split()))
-    return found
+    """Return all processes that this one has started and not reaped.
+
+    Where a thread ends meanwhile, another one has its children from then on: all are looked at anew.
+    """
+    while True:
+        with suppress(FileNotFoundError, ProcessLookupError):
+            children = (thread / "children" for thread in Path("/proc/self/task").iterdir())
+            return {int(child) for path in children for child in path.read_text(encoding="ascii").split()}
