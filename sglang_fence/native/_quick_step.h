@@ -291,8 +291,6 @@ static void fetch_ending(repeating_t *self)
     fetch(self->cell_steps, 1);
     fetch(self->route_steps, 1);
     fetch(self->row, sizeof(row_t));
-    if (is_timed(&self->times, self->number))
-        fetch_recording(&self->times);
 }
 
 int step_ends(repeating_t *self, PyObject *args)

@@ -159,7 +159,6 @@ static PyObject *stepping_end_event(stepping_t *self, PyObject *const *args, Py_
     if (!step->timed || !times->on || self->lent == NULL)
         Py_RETURN_NONE;
     make_room(times); /* the runtime records it: none may be lent that a step still waits to be read from */
-    fetch_recording(times);
     Py_ssize_t place = next_slot(times) - times->slots;
     if (place >= PyTuple_Size(self->lent))
         Py_RETURN_NONE;

@@ -158,28 +158,6 @@ static int is_timed(const times_t *times, number_t number)
     return times->every && number % times->every == 0 && times->count;
 }
 
-/* A handle is where the driver keeps the thing itself, of which it looks at so much at least. Which lines those are is
- * a guess, that may be wrong: fetching what isn't there does nothing. */
-enum { HANDLE_BYTES = 256 };
-
-/* What the driver looks at as a step's moments are read. */
-static void fetch_events(const slot_t *slot)
-{
-    fetch(slot->end, HANDLE_BYTES);
-    fetch(slot->released, HANDLE_BYTES);
-    fetch(slot->wait, HANDLE_BYTES);
-}
-
-/* What it looks at as those of the next step are recorded. */
-static void fetch_recording(times_t *times)
-{
-    fetch_events(next_slot(times));
-    fetch(times->marker, HANDLE_BYTES);
-    fetch(times->forward, HANDLE_BYTES);
-    fetch(times->observer, HANDLE_BYTES);
-    fetch(times->schedule, HANDLE_BYTES);
-}
-
 /* The driver's handle of a published event, which it has for as long as it lives; NULL: it has none. */
 static void *handle_of_marker(repeating_t *self, PyObject *event)
 {
@@ -299,8 +277,6 @@ static Py_ssize_t drain_times(repeating_t *self, Py_ssize_t limit)
     if (!times->pending || times->capturing(times->schedule, &schedule) || schedule ||
         times->capturing(times->forward, &forward) || forward)
         return 0;
-    for (Py_ssize_t pending = 0; pending < times->pending && pending < limit; pending++)
-        fetch_events(slot_of(times, pending));
     Py_ssize_t count = 0;
     number_t newest = NO_STEP;
     PyObject *found = NULL;
