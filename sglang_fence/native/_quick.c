@@ -62,8 +62,8 @@ static int repeating_init(repeating_t *self, PyObject *args, PyObject *kwargs)
     put(&self->cost_ns, Py_NewRef(cost_ns));
     self->number = NO_STEP;
     self->cost_sample = COST_SAMPLE;
-    PyObject **optional[] = {&self->demote,   &self->tell_extended, &self->forced,
-                             &self->unset_in, &self->unset_name,    &self->progress};
+    PyObject **optional[] = {&self->demote,   &self->tell_inputs, &self->tell_extended, &self->forced,
+                             &self->unset_in, &self->unset_name,  &self->progress};
     for (size_t place = 0; place < sizeof optional / sizeof *optional; place++)
         if (*optional[place] == NULL)
             *optional[place] = Py_NewRef(Py_None);
@@ -193,6 +193,7 @@ static int repeating_traverse(repeating_t *self, visitproc visit, void *arg)
     Py_VISIT(self->scheduler);
     Py_VISIT(self->batch);
     Py_VISIT(self->demote);
+    Py_VISIT(self->tell_inputs);
     Py_VISIT(self->tell_extended);
     Py_VISIT(self->forced);
     Py_VISIT(self->unset_in);
@@ -224,6 +225,7 @@ static int repeating_clear(repeating_t *self)
     Py_CLEAR(self->scheduler);
     Py_CLEAR(self->batch);
     Py_CLEAR(self->demote);
+    Py_CLEAR(self->tell_inputs);
     Py_CLEAR(self->tell_extended);
     Py_CLEAR(self->forced);
     Py_CLEAR(self->unset_in);
@@ -278,6 +280,7 @@ static PyMemberDef repeating_members[] = {
     {"scheduler", T_OBJECT, offsetof(repeating_t, scheduler), 0, NULL},
     {"batch", T_OBJECT, offsetof(repeating_t, batch), 0, NULL},
     {"demote", T_OBJECT, offsetof(repeating_t, demote), 0, NULL},
+    {"tell_inputs", T_OBJECT, offsetof(repeating_t, tell_inputs), 0, NULL},
     {"tell_extended", T_OBJECT, offsetof(repeating_t, tell_extended), 0, NULL},
     {"like", T_OBJECT, offsetof(repeating_t, like), READONLY, NULL},
     {NULL, 0, 0, 0, NULL},

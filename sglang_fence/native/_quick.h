@@ -96,7 +96,7 @@ typedef struct {
     int measured;             /* how often since */
     char open, repeats, resolved, extended, timed, metered, launching;
     char extends, sole, coarse; /* of like: see Likeness */
-    PyObject *scheduler, *batch, *demote, *tell_extended, *forced, *unset_in, *unset_name, *progress, *cost_ns;
+    PyObject *scheduler, *batch, *demote, *tell_inputs, *tell_extended, *forced, *unset_in, *unset_name, *progress, *cost_ns;
     PyObject *like, *part[LIKENESSES];                 /* owned; there together, or NULL together */
     home_t scheduler_home, owner_home;
     number_t *cell_steps, *route_steps;                /* in those two parts, where they are of a type made here */
@@ -129,13 +129,6 @@ static inline void put(PyObject **place, PyObject *owned)
     Py_XDECREF(before);
 }
 
-/* Have the cache lines of something fetched that is looked at soon, while what comes before it is waited for. */
-static inline void fetch(const void *at, size_t size)
-{
-    for (size_t place = 0; at != NULL && place < size; place += 64)
-        __builtin_prefetch((const char *)at + place);
-}
-
 static inline number_t now_ns(void)
 {
     struct timespec now; /* the clock of time.perf_counter_ns */
@@ -145,6 +138,8 @@ static inline number_t now_ns(void)
 
 /* Whether the step that is launched with these arguments may be a repetition; then it is begun. */
 int step_begins(repeating_t *self, PyObject *args);
+/* The first work of its forward is enqueued next: tell whoever asked to be told. */
+void step_launches(repeating_t *self);
 /* Whether what a graph resolved is as it was. */
 int step_resolves(repeating_t *self, PyObject *result, PyObject *args);
 /* Whether a draft-extend that is about to run may be as the ones before. */

@@ -36,6 +36,7 @@ class Repeating:
     scheduler: Any
     batch: Any
     demote: Callable[[], None]
+    tell_inputs: Callable[[], object] | None
     tell_extended: Callable[[Any], None]
     progress: Progress | None
     def __init__(self, cost_ns: MutableMapping[str, int], clock_ns: int) -> None: ...

@@ -54,6 +54,15 @@ static PyObject *hook_launch(hook_t *self, PyObject *args, PyObject *kwargs, int
     return result;
 }
 
+static PyObject *hook_inputs(hook_t *self, PyObject *args, PyObject *kwargs)
+{
+    repeating_t *step = self->repeating;
+    if (!step->repeats)
+        return PyObject_Call(self->general, args, kwargs);
+    step_launches(step);
+    return step->kept_type != NULL ? NULL : call_original(args, kwargs);
+}
+
 static PyObject *hook_resolve(hook_t *self, PyObject *args, PyObject *kwargs, int plain)
 {
     repeating_t *step = self->repeating;
@@ -105,14 +114,14 @@ static PyObject *hook_as(hook_t *self, PyObject *args, PyObject *kwargs)
     switch (self->kind) {
     case LAUNCH:
         return hook_launch(self, args, kwargs, plain);
+    case INPUTS:
+        return hook_inputs(self, args, kwargs);
     case RESOLVE:
         return hook_resolve(self, args, kwargs, plain);
     case EXTEND:
         return hook_extend(self, args, kwargs);
-    case BARRIER:
+    default: /* BARRIER */
         return hook_barrier(self, args, kwargs, plain);
-    default: /* INPUTS: of a repeated step no device moment is taken */
-        return self->repeating->repeats ? call_original(args, kwargs) : PyObject_Call(self->general, args, kwargs);
     }
 }
 

@@ -117,10 +117,6 @@ int step_begins(repeating_t *self, PyObject *args)
         return 0;
     self->metered = is_metered(number);
     number_t began = self->metered ? now_ns() : 0;
-    fetch(row_at(self, number), sizeof(row_t));
-    fetch(self->in_hand, sizeof(in_hand_t));
-    if (is_timed(&self->times, number))
-        fetch(next_slot(&self->times), sizeof(slot_t));
     if (tries_to_begin(self, scheduler, batch, number) != 1)
         return 0;
     self->number = number;
@@ -131,6 +127,24 @@ int step_begins(repeating_t *self, PyObject *args)
     if (began)
         meter(self, H_RUN_BATCH, began);
     return 1;
+}
+
+static int is_asked(PyObject *tell)
+{
+    return tell != NULL && tell != Py_None;
+}
+
+void step_launches(repeating_t *self)
+{
+    PyObject *tell = self->tell_inputs;
+    if (!is_asked(tell))
+        return;
+    self->tell_inputs = Py_NewRef(Py_None); /* once */
+    PyObject *result = PyObject_CallNoArgs(tell);
+    if (result == NULL)
+        forgive(self);
+    Py_XDECREF(result);
+    Py_DECREF(tell);
 }
 
 int step_resolves(repeating_t *self, PyObject *result, PyObject *args)
@@ -285,22 +299,12 @@ static PyObject *event_of(repeating_t *self, PyObject *scheduler, PyObject *owne
     return NULL;
 }
 
-/* What a step writes at its end. */
-static void fetch_ending(repeating_t *self)
-{
-    fetch(self->cell_steps, 1);
-    fetch(self->route_steps, 1);
-    fetch(self->row, sizeof(row_t));
-}
-
 int step_ends(repeating_t *self, PyObject *args)
 {
     number_t began = self->metered ? now_ns() : 0;
     if (self->like == NULL || !self->resolved || self->extended != (self->part[EXTENDER] != Py_None) ||
-        PyTuple_Size(args) != 2 ||
-        PyTuple_GetItem(args, 1) != self->scheduler)
+        is_asked(self->tell_inputs) || PyTuple_Size(args) != 2 || PyTuple_GetItem(args, 1) != self->scheduler)
         return 0;
-    fetch_ending(self);
     PyObject *like = Py_NewRef(self->like), *owner = Py_NewRef(self->part[OWNER]);
     PyObject *event = event_of(self, PyTuple_GetItem(args, 1), owner);
     Py_DECREF(owner);

@@ -60,6 +60,8 @@ class Moments:
     """G of the step after, on the same stream."""
     next_host_start: float | None = None
     """H of the step after."""
+    next_alone: bool = False
+    """Whether the step after is timed, but can't say itself how long the gap between the two was."""
 
 
 def settle(record: StepRecord, moments: Moments, *, natural_gap: float = 0.0, latency: float = 0.0) -> None:
@@ -76,7 +78,11 @@ def settle(record: StepRecord, moments: Moments, *, natural_gap: float = 0.0, la
         record.forward_us = _rounded(max(0.0, end - start))
     if start is not None and moments.previous_end is not None:
         record.gap_us = _clamped(record, "forward_gap", start - moments.previous_end)
-        record.gap_last = _last(start, moments, latency)
+        record.gap_last = _last(start, moments.host_start, latency, fenced=moments.fenced)
+    if end is not None and moments.next_start is not None and moments.next_alone:
+        record.gap_behind_us = _clamped(record, "forward_gap", moments.next_start - end)
+        fenced = record.fence in FENCED
+        record.gap_behind_last = _last(moments.next_start, moments.next_host_start, latency, fenced=fenced)
     if end is None or moments.wait is None or record.fence not in FENCED:
         return
     fine = record.fence is FenceKind.FINE
@@ -110,14 +116,13 @@ def _reads_end(record: StepRecord, moments: Moments) -> float | None:
     return moments.metadata if moments.released is None else moments.released
 
 
-def _last(start: float, moments: Moments, latency: float) -> str:
+def _last(start: float, host: float | None, latency: float, *, fenced: bool) -> str:
     """Who was the last to let the forward start.
 
     The host, where it started as soon as the host had launched it; else it stood behind the schedule stream, which the
     fence had let go, or behind the forward before.
     """
-    host = moments.host_start
-    if host is None or not moments.fenced:
+    if host is None or not fenced:
         return "host"
     return "host" if start - host <= latency + _RESOLUTION else "fence"
 

@@ -36,6 +36,7 @@ def gather(record: StepRecord, timers: StepTimers, times: DeviceTimes) -> Moment
         moments.fenced = previous.fence in FENCED
     if following is not None and following.timers is not None and following.host_start_ns != NOT_YET:
         moments.next_start = following.timers.start_us
+        moments.next_alone = following.starts_alone
         moments.next_host_start = clock.on_timeline(following.host_start_ns)
     return moments
 

@@ -227,6 +227,8 @@ class Ledger(Observer):
             cell.forward.add(us)
         if (us := record.gap_us) is not None and record.gap_last is not None:
             self.gaps[record.gap_last].add(us)
+        if (us := record.gap_behind_us) is not None and record.gap_behind_last is not None:
+            self.gaps[record.gap_behind_last].add(us)
         if (us := record.lost_slack_us) is not None:
             cell.lost_slack_us += us * record.weight
         if (us := record.lost_us) is not None:

@@ -15,8 +15,8 @@ from time import perf_counter_ns
 from typing import TYPE_CHECKING
 
 from sglang_fence.contract import FenceKind, SharedReadEnds
+from sglang_fence.observe.behind import Behind
 from sglang_fence.observe.choosing import METER_EVERY, meter_cost_ns
-from sglang_fence.observe.fencing import Fencing
 from sglang_fence.observe.flight.progress import Progress
 from sglang_fence.observe.ledger import Health
 from sglang_fence.observe.quickening import Quickening
@@ -40,7 +40,7 @@ IN_FLIGHT = 64
 """Records: steps launched whose device times aren't read yet. Overlap keeps two in flight; the rest is slack."""
 
 
-class StepProbe(Fencing):
+class StepProbe(Behind):
     """Writes down each step.
 
     Args:

@@ -59,6 +59,8 @@ class StepRecord:
         "finished",
         "forward",
         "forward_us",
+        "gap_behind_last",
+        "gap_behind_us",
         "gap_last",
         "gap_us",
         "host_start_ns",
@@ -76,6 +78,7 @@ class StepRecord:
         "resolved",
         "slack_us",
         "started_ns",
+        "starts_alone",
         "step",
         "timed",
         "timers",
@@ -138,6 +141,11 @@ class StepRecord:
         """Idle time of the forward stream before the step."""
         self.gap_last: str | None
         """``fence`` or ``host``: who was the last to let the forward start."""
+        self.gap_behind_us: float | None
+        """As the two before, of the next step, where that can't say so itself."""
+        self.gap_behind_last: str | None
+        self.starts_alone = False
+        """Whether it is timed in turn, but nothing except the start of its forward is known here."""
         self.lost_slack_us: float | None
         self.assumed = False
         """Whether the lost slack rests on an assumed end of the reads (``backend_unknown``)."""
@@ -181,10 +189,10 @@ class StepRecord:
         """Forget what timing and tracing wrote down beside slack and wait."""
         if self.timers is not None:
             self.timers.reset()
-        self.is_written = self.timed = self.traced = self.assumed = False
+        self.is_written = self.timed = self.traced = self.assumed = self.starts_alone = False
         self.weight = 1
         self.host_start_ns = NOT_YET
-        self.marks = self.waited_for = self.gap_last = None
+        self.marks = self.waited_for = self.gap_last = self.gap_behind_last = None
         self.links = self.clamped = ()
-        self.forward_us = self.gap_us = None
+        self.forward_us = self.gap_us = self.gap_behind_us = None
         self.lost_slack_us = self.lost_us = None

@@ -70,6 +70,9 @@ class Repeating(Rows, Untimed):
         """What the flight recorder knows of the device; None: there is no recorder."""
         self.demote: Callable[[], object] = object
         """Begins the open step in the general way, and tells it what has been seen so far. Raises nothing."""
+        self.tell_inputs: Callable[[], object] | None = None
+        """Is told once that the first work of a repeated step's forward is enqueued next; None: nobody asks. A step of
+        whose forward nothing was told isn't one that repeats. Raises nothing."""
         self.tell_extended: Callable[[Any], object] = bool
         """Tells the open step, in the general way, that this runner of graphs has extended the draft. As above."""
         self._cost_ns, self._clock_ns = cost_ns, clock_ns
@@ -117,12 +120,15 @@ class Repeating(Rows, Untimed):
         return hook
 
     def inputs(self, general: Callable[..., Any]) -> Callable[..., Any]:
-        """Return the hook around ``resolve_forward_inputs``: of a repeated step no device moment is taken."""
+        """Return the hook around ``resolve_forward_inputs``, the first work of a forward."""
 
         def hook(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - as above
-            if self.repeats:
-                return original(*args, **kwargs)
-            return general(original, *args, **kwargs)
+            if not self.repeats:
+                return general(original, *args, **kwargs)
+            tell, self.tell_inputs = self.tell_inputs, None
+            if tell is not None:
+                tell()
+            return original(*args, **kwargs)
 
         return hook
 
@@ -276,6 +282,7 @@ class Repeating(Rows, Untimed):
                 or not self.has_resolved
                 or self.has_extended is (like.extender is None)
                 or more
+                or self.tell_inputs is not None
                 or scheduler is not self.scheduler
                 or not scheduler._war_barrier_enabled  # noqa: SLF001 - SGLang's name; it has no other
                 or not (like.sole or scheduler.model_worker.last_shared_read_runner is like.owner)

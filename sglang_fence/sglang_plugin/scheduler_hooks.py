@@ -86,8 +86,7 @@ class ApplyBarrier(Handler):
         if token.kind is FenceKind.FINE:
             self._watch.arm(token)
         elif probe.timing:
-            current = steps.current
-            current.arm(current.like, current.number + 1)  # more may be asked of the next step because of this one
+            self._watch.arm_behind(token)
         elif token.reason is FallbackReason.BACKEND_UNKNOWN:
             self._watch.arm(token)
         if probe.timing and probe.pending:  # what was timed can wait for the next step that is: the others stay cheap

@@ -82,6 +82,10 @@ class Steps:
         """Its first work is enqueued on ``forward`` next. Asked for by the probe's ``timing``."""
         self.probe.forward_started(self._dressed(forward))
 
+    def start_behind(self, forward: object) -> None:
+        """As :meth:`forward_started`, of a step that repeats."""
+        self.probe.start_behind(self.current.number, self._dressed(forward))
+
     def forward_enqueued(self, forward: object) -> None:
         """Its first work is on ``forward`` already: its start can't be taken."""
         self.probe.forward_enqueued(self._dressed(forward))
@@ -111,6 +115,7 @@ class Steps:
         """Nothing will be launched soon: read all that is ready."""
         self.close_absent()
         current = self.current
+        current.tell_inputs = None
         self.probe.progress.in_hand = current.number  # it idles once all results are processed, and not before
         self.probe.idle()
         while current.pending and current.drain(current.pending):

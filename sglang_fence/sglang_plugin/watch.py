@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import logging
-from time import perf_counter_ns
 from typing import TYPE_CHECKING
 
-from sglang_fence.contract import FallbackReason, FenceKind, ForwardMode, SharedReadEnds
+from sglang_fence.contract import FallbackReason, FenceKind, ForwardMode
 from sglang_fence.observe.record import NO_STEP
+from sglang_fence.sglang_plugin.answering import Answering
 from sglang_fence.sglang_plugin.likeness import Likeness
 from sglang_fence.sglang_plugin.phases import role_of
-from sglang_fence.sglang_plugin.runner_hooks import tell_draft_extend
 from sglang_fence.sglang_plugin.steps import Verdict
 from sglang_fence.sglang_plugin.words import forward_mode
 
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
     from sglang_fence.sglang_plugin.phases import Phases
     from sglang_fence.sglang_plugin.shapes import (
         BackendLike,
-        DraftExtendLike,
         RunnerLike,
         ScheduleBatchLike,
         SchedulerLike,
@@ -37,7 +35,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-class Watch:
+class Watch(Answering):
     """What the scheduler's hooks share: the step in progress, who owned its last shared read, and the loop."""
 
     def __init__(self, steps: Steps, phases: Phases, border: Border, ledger: Ledger, meter: Meter) -> None:
@@ -65,7 +63,7 @@ class Watch:
         self._lying: object | None = None
         """What lay in that one's mailbox when the step began."""
         self._verdict = Verdict()
-        self._demote_failed = False
+        self._failed = set()
         steps.begin_again = self.begin_again
         steps.current.demote, steps.current.tell_extended = self.demote, self.tell_extended
         steps.current.ask_forced(
@@ -77,6 +75,7 @@ class Watch:
         steps, current = self.steps, self.steps.current
         if current.open:
             steps.close_absent()
+        current.tell_inputs = None
         current.open = True
         number = current.number = current.number + 1
         if steps.probe.recording and self.forward_stream is not None:
@@ -171,6 +170,28 @@ class Watch:
             )
         steps.current.arm(like, due, every)
 
+    def arm_behind(self, verdict: Verdict) -> None:
+        """Let a step behind one that is coarse and timed be a repeated one, too.
+
+        The start of its forward is taken for the one before it. Where all fences are forced to be coarse it wouldn't
+        repeat what was known, and is looked at in full; so is one of which more is asked for another reason.
+        """
+        steps, probe, current = self.steps, self.steps.probe, self.steps.current
+        like, following = current.like, current.number + 1
+        due, every = following, 0
+        if (
+            like is not None
+            and self.forward_stream is not None
+            and verdict.reason is not FallbackReason.FORCED
+            and probe.wants_start_behind
+            and probe.only_counts(self._ledger)
+            and not any(self.health.errors.values())
+        ):
+            due, every = probe.due_behind(beyond_slack=steps.current.times_taken and not like.coarse)
+        current.arm(like, due, every)
+        if due > following:
+            current.tell_inputs = self.start_behind
+
     def _made_of(
         self, owner: RunnerLike, verdict: Verdict, phases: Sequence[Phase]
     ) -> tuple[Graph, Extension | None] | None:
@@ -188,55 +209,6 @@ class Watch:
             return None
         made = [graph.phase] if extension is None else [graph.phase, extension.phase]
         return (graph, extension) if phases == made else None
-
-    def demote(self) -> None:
-        """As :meth:`begin_again`, on the account: the hooks before the general ones don't measure this."""
-        began = perf_counter_ns()
-        try:
-            self.begin_again()
-        finally:
-            self.health.cost_ns["run_batch"] += max(0, perf_counter_ns() - began - self._clock_ns)
-
-    def begin_again(self) -> None:
-        """Begin the open step, which seemed to be a repetition, again; and tell it of what it was seen to do."""
-        current = self.steps.current
-        like, batch = current.like, current.batch
-        current.repeats, current.scheduler, current.batch = False, None, None
-        try:
-            if like is None:
-                return
-            owner = like.owner
-            self._owner_before, self._lying = owner, None
-            self.forward_enqueued = True
-            self._start(batch, like.backend)
-            if self.forward_stream is not None:
-                self.steps.forward_enqueued(self.forward_stream)
-            started_ns = current.forget_row()
-            if started_ns is not None:
-                self.steps.probe.general_record.started_ns = started_ns
-            if current.has_resolved:
-                self.phases.tell(
-                    like.runner, like.graph_backend, like.graph_mode, like.declared, like.resolved, graph=like.graph
-                )
-            if current.has_extended and like.extension is not None:
-                extender, backend, mode, declared, _ = like.extension
-                self.phases.tell(owner, backend, mode, declared, SharedReadEnds.UNKNOWN, extender=extender)
-        except Exception as error:  # noqa: BLE001 - it is counted and logged
-            self._demote_fails(error)
-
-    def tell_extended(self, runner: DraftExtendLike) -> None:
-        """Tell the open step, which seemed to be a repetition and was begun again, that its draft was extended."""
-        try:
-            published = runner.model_runner.shared_read_done_event is not None  # the mailbox was empty before
-            tell_draft_extend(self.phases, runner, published=published, declares=self._draft_extend_declares)
-        except Exception as error:  # noqa: BLE001 - as above
-            self._demote_fails(error)
-
-    def _demote_fails(self, error: Exception) -> None:
-        self.health.errors["run_batch"] = self.health.errors.get("run_batch", 0) + 1
-        if not self._demote_failed:
-            self._demote_failed = True
-            logger.error("sglang-fence: a step can't be begun again; serving goes on", exc_info=error)
 
     def _take_over(self, owner: RunnerLike) -> None:
         """Another runner owns the last shared read; the first of all is no change."""

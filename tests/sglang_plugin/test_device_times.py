@@ -110,6 +110,19 @@ class Preparing(OnDevice):
         with self.device.stream(schedule):
             self.device.launch("read", _nothing)
 
+    def extend(self) -> None:
+        """Prefill, which publishes nothing."""
+        self.step("EXTEND", self._prefill)
+
+    def _prefill(self) -> None:
+        forward, schedule = self.streams
+        forward.wait_stream(schedule)
+        with self.device.stream(forward):
+            self.forward_inputs()
+            self.device.launch("read", _nothing)
+            self.device.launch("rest", _nothing)
+        self.eager(self.target, "EXTEND", publishes=False)
+
     def lost_us(self, forced: Sequence[bool]) -> float:
         """Return what is lost in all, where these steps are forced coarse."""
         for self.border.forced_on in forced:

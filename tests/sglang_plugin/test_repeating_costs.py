@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sglang_fence.sglang_plugin import guard, watch
+from sglang_fence.sglang_plugin import answering, guard
 from sglang_fence.sglang_plugin import repeating as python_class
 from sglang_fence.sglang_plugin.repeating import COST_SAMPLE, is_metered
 from sglang_fence.sglang_plugin.targets import TARGETS
@@ -85,7 +85,7 @@ def test_what_it_costs_to_begin_again_is_accounted_for_once(
     monkeypatch: pytest.MonkeyPatch, repeating: type[Repeating], now: Callable[[World], None]
 ) -> None:
     clock = [1]
-    for module in (guard, watch, python_class):
+    for module in (guard, answering, python_class):
         monkeypatch.setattr(module, "perf_counter_ns", lambda: clock[0])
     world = World(repeating)
     scheduler, health = world.scheduler, world.scheduler.ledger.health
