@@ -30,9 +30,10 @@ class Behind(Fencing):
         return self._sampler.next_due(step), 0
 
     def start_behind(self, step: int, forward: object) -> None:
-        """The first work of ``step``, which is only counted, is enqueued next on ``forward``."""
-        if step != self._newest + 1:  # more lies between the two
-            return
+        """The first work of ``step``, which is only counted, is enqueued next on ``forward``.
+
+        It comes right behind the step that went the general way last.
+        """
         self._full_next = False
         reader = self._reader
         record: StepRecord = reader.take()

@@ -183,13 +183,12 @@ class Watch(Answering):
             like is not None
             and self.forward_stream is not None
             and verdict.reason is not FallbackReason.FORCED
-            and probe.wants_start_behind
             and probe.only_counts(self._ledger)
             and not any(self.health.errors.values())
         ):
             due, every = probe.due_behind(beyond_slack=steps.current.times_taken and not like.coarse)
         current.arm(like, due, every)
-        if due > following:
+        if due > following and probe.wants_start_behind:
             current.tell_inputs = self.start_behind
 
     def _made_of(

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sglang_fence.contract import FenceKind
+from sglang_fence.observe.probe import IN_FLIGHT
 from sglang_fence.observe.sampling import TIMED, Sampler
 from sglang_fence.sglang_plugin.repeating import Repeating
 from tests.sglang_plugin.test_device_times import NEVER, REPEATING, Preparing
@@ -25,12 +26,13 @@ EVERY = 4
 def run(steps: str, every: int, repeating: type[Repeating] | None) -> tuple[object, int]:
     """Return what was told, and how many starts stood alone.
 
-    D decodes, E extends, F decodes behind a forced fence, S waits for the device, I pauses.
+    D decodes, E extends, F decodes and is forced coarse, U decodes by a graph that declares nothing, S waits for the
+    device, I pauses.
     """
     scheduler = Preparing(every=every, repeating=repeating)
     probe, current = scheduler.steps.probe, scheduler.steps.current
-    if every == 1:
-        current.times_taken = True  # else all are looked at; their slack and wait are taken elsewhere
+    if not current.compiled:  # say so: else all that are timed are looked at in full
+        current.times_taken = True
     behind: list[int] = []
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(probe, "_now", scheduler.device.host_ns)
@@ -51,6 +53,10 @@ def run(steps: str, every: int, repeating: type[Repeating] | None) -> tuple[obje
                     scheduler.finish()
                 case "S":
                     scheduler.device.synchronize()
+                case "U":
+                    scheduler.publishes = False
+                    scheduler.decode()
+                    scheduler.publishes = True
                 case "E":
                     scheduler.extend()
                 case _:
@@ -59,29 +65,81 @@ def run(steps: str, every: int, repeating: type[Repeating] | None) -> tuple[obje
     health = scheduler.ledger.health
     assert not health.errors
     assert not health.unresolved
+    assert len(probe._reader._free) == IN_FLIGHT  # all records are back
     cells = {
         kind: (
             cell.steps,
             cell.lost_us,
             cell.lost_slack_us,
-            [] if kind.fence is FenceKind.FINE and every == 1 else (cell.slack.counts, cell.wait.counts),
+            [] if kind.fence is FenceKind.FINE else (cell.slack.counts, cell.wait.counts),  # nobody takes fine ones
         )
         for kind, cell in scheduler.ledger.cells.items()
     }
     return (cells, {last: (gap.count, gap.sum_us) for last, gap in scheduler.ledger.gaps.items()}), len(behind)
 
 
-@given(st.text("DDDDDEEFIS", max_size=30), st.sampled_from([1, 2, 3, 4]))
+@given(st.text("DDDDDEEFIISU", max_size=30), st.sampled_from([1, 2, 3, 4]))
 def test_what_is_told_is_the_same_where_the_start_behind_a_timed_coarse_step_stands_alone(
     steps: str, every: int
 ) -> None:
-    for kind in REPEATING if every > 1 else [Repeating]:
+    for kind in REPEATING:
         assert run(steps, every, kind)[0] == run(steps, every, None)[0]
 
 
-@pytest.mark.parametrize(("steps", "every", "alone"), [("DIDEDDD", 1, 1), ("DDDDEDD", 4, 1), ("DIDEDEED", 1, 2)])
+@pytest.mark.parametrize(
+    ("steps", "every", "alone"),
+    [
+        ("DIDEDDD", 1, 1),
+        ("DIDEDEED", 1, 2),
+        ("DIDEDIEED", 1, 2),
+        ("DIDEDEDEDEEEDIEEEE", 1, 4),
+        ("DIDEDEIDEDEDIEDEDDD", 1, 5),  # records are used again
+        ("DDDDEDD", 4, 1),
+        ("DDDDEED", 4, 0),  # its start is seen of the second extend, which is looked at in full
+        ("DDDDFDD", 4, 0),
+        ("DDDDIEIDDD", 4, 0),
+        ("UIUUUU", 1, 0),  # what a coarse step lost is taken by those that look at all of it
+        ("UUUUUUUU", 4, 1),
+    ],
+)
 def test_a_repeated_step_behind_a_timed_coarse_one_is_not_looked_at_in_full(steps: str, every: int, alone: int) -> None:
-    assert run(steps, every, Repeating)[1] == alone
+    told, behind = run(steps, every, Repeating)
+    assert behind == alone
+    assert told == run(steps, every, None)[0]
+
+
+@pytest.mark.parametrize("kind", REPEATING)
+def test_a_start_is_taken_once(kind: type[Repeating]) -> None:
+    scheduler = Preparing(every=EVERY, repeating=kind)
+    in_full: list[bool] = []
+    for step in "DDDDEDED":
+        (scheduler.extend if step == "E" else scheduler.decode)()
+        in_full.append(scheduler.steps.probe.timing)
+    assert in_full[EVERY] is True
+    assert in_full[EVERY + 2] is False
+
+
+def an_error(scheduler: Preparing) -> None:
+    scheduler.ledger.health.errors["run_batch"] += 1
+
+
+def traces(scheduler: Preparing) -> None:
+    scheduler.steps.probe.sampling.trace_ratio = 0.5
+
+
+@pytest.mark.parametrize("kind", REPEATING)
+@pytest.mark.parametrize("happens", [an_error, traces])
+def test_none_stands_alone_where_each_step_is_looked_at(
+    monkeypatch: pytest.MonkeyPatch, kind: type[Repeating], happens: Callable[[Preparing], None]
+) -> None:
+    scheduler = Preparing(every=EVERY, repeating=kind)
+    monkeypatch.setattr(scheduler.steps.probe, "start_behind", stopped)
+    for _ in range(EVERY):
+        scheduler.decode()
+    happens(scheduler)
+    scheduler.extend()
+    scheduler.decode()
+    assert scheduler.counted().total() == EVERY + 2 - len(scheduler.steps.probe._reader.pending)
 
 
 @pytest.mark.parametrize("repeating", KINDS)
