@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 
 START_EVERY = 2048
-"""The start of a forward, and so its length and the gap before it, is timed on each so-many-th step at the most:
-such a step, and the one before, go the long way, where nothing is told by repetition. Behind coarse steps that are timed
-the start alone is taken."""
+"""The start of a forward, and so its length and the gap before it, is timed on each so-many-th step at the most: such a
+step, and the one before, go the long way, where nothing is told by repetition. Of a step behind a timed coarse one only
+the start is taken."""
 
 
 def install_probe(
