@@ -477,12 +477,13 @@ def inputs_replace_who_is_told(world: World) -> None:
 
 
 def who_is_told_of_inputs_dies(world: World) -> None:
-    dying: Any = Dying(world.disarm)
+    no_call: Any = Dying(lambda: setattr(world.current, "tell_inputs", Dying(world.step)))
     world.launch()
-    world.current.tell_inputs = dying
-    del dying
+    world.current.tell_inputs = Dying(world.disarm)
     del world.current.tell_inputs
-    world.inputs(Dying(lambda: setattr(world.current, "tell_inputs", Dying(world.step))))  # which is no call
+    world.current.tell_inputs = no_call
+    del no_call
+    world.current.inputs(general)(lambda *_: None)
     del world.current.tell_inputs
 
 
