@@ -40,9 +40,11 @@ class Behind(Fencing):
         record.begin()
         record.step = step
         timers = record.timers
-        if reader.follow(record, forward, self._since) is not None and timers is not None:
-            record.is_written = True
-            record.starts_alone = self._sampler.asks(step) > 0
-            record.host_start_ns = self._now()
-            timers.record_start(forward)
-        record.finished = True  # nobody is told of it
+        try:
+            if reader.follow(record, forward, self._since) is not None and timers is not None:
+                record.is_written = True
+                record.starts_alone = self._sampler.asks(step) > 0
+                record.host_start_ns = self._now()
+                timers.record_start(forward)
+        finally:
+            record.finished = True  # nobody is told of it; one that wasn't would keep the record before it from use

@@ -117,6 +117,7 @@ class Fencing(Choosing, Recording):
         timers = record.timers
         if (
             timers is not None
+            and record.forward is not None  # its forward was seen, which in such loops of SGLang's none is
             and not timers.recorded & END
             and (record.timed or self._wants_end_before(record.step + 1))
         ):

@@ -26,14 +26,14 @@ class RunBatch(Handler):
         self._range: AbstractContextManager[None] | None = None
 
     def before(self, scheduler: SchedulerLike, batch: ScheduleBatchLike, *_: Any, **__: Any) -> None:  # noqa: ANN401, D102 - see Handler
-        self._depth += 1
-        if self._depth == 1:
+        if not self._depth:  # counted last: nobody says that a launch is over whose beginning failed
             watch = self._watch
             watch.begin(scheduler, batch)
             if watch.steps.marks:
                 if watch.steps.probe.traced:
                     watch.steps.probe.link(tuple(traceparents(batch.reqs)))
                 self._range = watch.steps.range("launch")
+        self._depth += 1
 
     def over(self, _: None, /) -> None:  # noqa: D102 - see Handler
         self._depth -= 1

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from sglang_fence.contract import FenceKind
 from sglang_fence.observe.probe import IN_FLIGHT
 from sglang_fence.observe.sampling import TIMED, Sampler
+from sglang_fence.observe.timing import StepTimers
 from sglang_fence.sglang_plugin.repeating import Repeating
 from tests.sglang_plugin.test_device_times import NEVER, REPEATING, Preparing
 from tests.sglang_plugin.test_repeating import KINDS, World, counting
@@ -228,3 +229,19 @@ def test_a_start_that_cannot_be_taken_is_counted_and_serving_goes_on(
 
 def stopped_by_an_error(*_: object) -> None:
     raise ZeroDivisionError
+
+
+@pytest.mark.parametrize("kind", REPEATING)
+def test_no_record_is_lost_where_a_start_cannot_be_recorded(
+    monkeypatch: pytest.MonkeyPatch, kind: type[Repeating]
+) -> None:
+    scheduler = Preparing(every=EVERY, repeating=kind)
+    for extends in (False,) * EVERY + (True,):
+        (scheduler.extend if extends else scheduler.decode)()
+    with monkeypatch.context() as refusing:
+        refusing.setattr(StepTimers, "record_start", stopped_by_an_error)
+        scheduler.decode()
+    scheduler.decode()
+    scheduler.finish()
+    assert scheduler.ledger.health.errors == {"resolve_forward_inputs": 1}
+    assert len(scheduler.steps.probe._reader._free) == IN_FLIGHT

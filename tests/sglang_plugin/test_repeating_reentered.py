@@ -25,7 +25,7 @@ needs_compiled = pytest.mark.skipif(COMPILED is None, reason="the compiled part 
 KINDS = [Repeating, pytest.param(COMPILED, marks=needs_compiled)]
 HELPER = Path(__file__).parent / "helpers/reentering.py"
 ROOT = Path(__file__).resolve().parents[2]
-ORDERS = 33
+ORDERS = 37
 
 
 @needs_compiled

@@ -240,3 +240,17 @@ def test_a_step_that_resolves_otherwise_than_the_one_before_is_told_apart() -> N
     for resolved in ("IN_REPLAY", "POST_REPLAY", "POST_REPLAY", "IN_REPLAY"):
         scheduler.step("DECODE", partial(scheduler.graph, scheduler.target, "DECODE", resolved))
     assert scheduler.counted() == {("decode", FINE, None, IN): 2, ("decode", FINE, None, POST): 2}
+
+
+def test_a_launch_whose_beginning_failed_hides_no_later_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    scheduler, begun = Scheduler(repeating=None), list[int]()
+
+    def launch() -> None:
+        begun.append(scheduler.steps.current.number)
+
+    with monkeypatch.context() as failing:
+        failing.delattr(type(scheduler.watch), "begin")
+        with pytest.raises(AttributeError):  # unguarded here; the guard counts it where SGLang serves
+            scheduler.step("DECODE", launch)
+    scheduler.step("DECODE", launch)
+    assert begun == [0]

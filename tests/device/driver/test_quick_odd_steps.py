@@ -12,7 +12,7 @@ from sglang_fence import native
 from sglang_fence.contract import FenceKind
 from sglang_fence.observe.record import NO_STEP
 from sglang_fence.observe.sampling import Sampling
-from tests.device.driver.test_moments import driver
+from tests.device.driver.test_moments import CLOCK, driver
 from tests.device.driver.test_quick_steps import DECODE, IN, NATIVE, PHASES, Served, Verdict
 
 if TYPE_CHECKING:
@@ -118,3 +118,18 @@ def test_what_is_no_number_of_a_step_goes_the_general_way(driver: FakeDriver) ->
     for sizes in ((odd, 7), (3, odd)):
         served.probe.step_started(served.step, DECODE, NATIVE, *sizes)
         assert not steps.repeats
+
+
+@pytest.mark.parametrize("quick", [True, False])
+def test_a_step_of_whose_forward_nobody_was_told_has_no_end(driver: FakeDriver, *, quick: bool) -> None:
+    """As where SGLang doesn't overlap: its forward's stream isn't known, and it meets no barrier."""
+    served = Served(driver, Sampling(timing_every=1), quick=quick)
+    probe = served.probe
+    for step in range(3):
+        probe.step_started(step, DECODE, NATIVE, 3, 7)
+        assert probe.timing
+        probe.resolved(PHASES[DECODE, IN])
+        probe.no_barrier()
+    probe.flush()
+    assert [cell.steps for cell in served.summary.cells.values()] == [3]
+    assert not [call for call in driver.calls if call.name == "record" and call.second != CLOCK]

@@ -121,6 +121,10 @@ class World:
     def launch(self) -> None:
         self.current.launch(general)(lambda *_: None, self.scheduler, self.batch)
 
+    def inputs(self, tell: Callable[[], object]) -> None:
+        self.current.tell_inputs = tell
+        self.current.inputs(general)(lambda *_: None)
+
     def barrier(self) -> None:
         self.current.barrier(general)(lambda *_: None, self.scheduler)
 
@@ -439,6 +443,48 @@ def part_dies_arming_a_coarse_one(world: World) -> None:
     if world.like.cell.steps != 1:
         msg = "what was armed last is compared as what was armed before it"
         raise AssertionError(msg)
+
+
+def inputs_disarm(world: World) -> None:
+    world.launch()
+    world.inputs(world.disarm)
+    world.barrier()
+    if world.like.cell.steps or world.current.tell_inputs is not None:
+        msg = "a step was counted that is like nothing any more, or is told of twice"
+        raise AssertionError(msg)
+
+
+def inputs_run_another_step(world: World) -> None:
+    world.launch()
+    world.inputs(world.step)
+    world.barrier()
+
+
+def inputs_replace_who_is_told(world: World) -> None:
+    told: list[int] = []
+
+    def replace() -> None:
+        told.append(0)
+        world.current.tell_inputs = lambda: told.append(1)
+        gc.collect()
+
+    world.launch()
+    world.inputs(replace)
+    world.current.inputs(general)(lambda *_: None)
+    if told != [0, 1]:
+        msg = f"told {told}"
+        raise AssertionError(msg)
+
+
+def who_is_told_of_inputs_dies(world: World) -> None:
+    no_call: Any = Dying(lambda: setattr(world.current, "tell_inputs", Dying(world.step)))
+    world.launch()
+    world.current.tell_inputs = Dying(world.disarm)
+    del world.current.tell_inputs
+    world.current.tell_inputs = no_call
+    del no_call
+    world.current.inputs(general)(lambda *_: None)
+    del world.current.tell_inputs
 
 
 def histogram_is_made_anew_while_it_is_read(_: World) -> None:
