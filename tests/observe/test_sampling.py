@@ -30,6 +30,11 @@ LOOPS: dict[str, dict[str, Any]] = {
 }
 
 
+@given(step=st.integers(0, 10_000))
+def test_a_start_that_is_asked_for_while_timing_is_switched_off_is_some_later_step(step: int) -> None:
+    assert Sampler(Sampling(timing_every=0), 64).next_start(step) > step
+
+
 @given(every=st.integers(0, 300), step=st.integers(0, 10_000))
 def test_what_is_due_next_is_a_timed_step_or_the_one_before_it(every: int, step: int) -> None:
     sampler = Sampler(Sampling(timing_every=every))
