@@ -11,7 +11,7 @@
 #include <structmember.h>
 #include <time.h>
 
-#define COST_SAMPLE 7 /* as in sglang_fence/sglang_plugin/repeating.py, as all that follows */
+#define COST_SAMPLE 7 /* as in sglang_fence/sglang_plugin/repeating_metered.py */
 #define NO_STEP (-1)
 #define NOT_YET (-1)
 

@@ -129,5 +129,5 @@ class Sampler:
     @property
     def _start_period(self) -> int:
         """The start is taken on each so-many-th step: a multiple of those that are timed."""
-        every = self.sampling.timing_every or 1  # whoever asks saw that it isn't 0, which a change may have made it since
+        every = self.sampling.timing_every or 1  # 0, where it was changed since whoever asks looked
         return -(-self._start_every // every) * every

@@ -17,6 +17,7 @@ from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
 from sglang_fence.observe.record import NO_STEP
+from sglang_fence.sglang_plugin.repeating_metered import COST_SAMPLE, is_metered
 from sglang_fence.sglang_plugin.repeating_rows import Rows
 from sglang_fence.sglang_plugin.repeating_untimed import Untimed
 
@@ -25,20 +26,6 @@ if TYPE_CHECKING:
 
     from sglang_fence.observe.flight.progress import Progress
     from sglang_fence.sglang_plugin.likeness import Likeness
-
-COST_SAMPLE = 7
-"""The cost of these hooks is measured on one step in so many, and multiplied."""
-
-_RANGE = 1 << 32
-_MIXING = (0x85EB_CA6B, 0xC2B2_AE35)  # odd, and their bits have no order
-
-
-def is_metered(step: int) -> bool:
-    """Whether a step's cost is measured: as if drawn, so that no rhythm, that of timed steps say, shows in it."""
-    mixed = (step ^ step >> 16) % _RANGE
-    mixed = mixed * _MIXING[0] % _RANGE
-    mixed = (mixed ^ mixed >> 13) * _MIXING[1] % _RANGE
-    return mixed ^ mixed >> 16 < _RANGE // COST_SAMPLE
 
 
 class Repeating(Rows, Untimed):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import example, given, settings
@@ -72,8 +72,8 @@ def cases(draw: st.DrawFn) -> Case:
         if draw(st.booleans()):
             times[6:8] = times[7], times[6]  # or where the host is late
     unknown = draw(st.sets(st.sampled_from(TIMES), max_size=2))
-    known = {name: us for name, us in zip(TIMES, times, strict=True) if name not in unknown}
-    moments = Moments(**known, fenced=draw(st.booleans()))
+    known: dict[str, Any] = {name: us for name, us in zip(TIMES, times, strict=True) if name not in unknown}
+    moments = Moments(**known, fenced=draw(st.booleans()), next_alone=draw(st.booleans()))
     return Case(fence, reason, moments, draw(SMALL), draw(SMALL))
 
 
@@ -107,7 +107,9 @@ class Expected(NamedTuple):
     wait: Fraction | None = None
     lost_slack: Fraction | None = None
     lost: Fraction | None = None
-    below_zero: frozenset[str] = frozenset()
+    gap_behind: Fraction | None = None
+    below_zero: tuple[str, ...] = ()
+    """In the order of the alphabet; both gaps have one name."""
 
 
 def floor(us: Fraction) -> Fraction:
@@ -133,21 +135,22 @@ def expect(case: Case) -> Expected:
     known = case.moments
     g, f, r = exact(known.start), exact(known.end), exact(known.released)
     a, before = exact(known.wait), exact(known.previous_end)
-    below: set[str] = set()
+    below: list[str] = []
 
     def difference(name: str, later: Fraction | None, earlier: Fraction | None) -> Fraction | None:
         if later is None or earlier is None:
             return None
         if later < earlier:
-            below.add(name)
+            below.append(name)
         return floor(later - earlier)
 
     forward = None if g is None or f is None else floor(f - g)
     gap = difference("forward_gap", g, before)
+    behind = difference("forward_gap", exact(known.next_start), f) if known.next_alone else None
     fenced = case.fence in {FenceKind.FINE, FenceKind.COARSE}
     bound = f if case.fence is FenceKind.COARSE else r
     if not fenced or f is None or a is None or bound is None:
-        return Expected(forward, gap, below_zero=frozenset(below))
+        return Expected(forward, gap, gap_behind=behind, below_zero=tuple(sorted(below)))
     slack = difference("slack", f, bound)
     wait = max(a, bound) - a
     c = None
@@ -160,7 +163,7 @@ def expect(case: Case) -> Expected:
         natural = exact(case.natural_gap)
         assert natural is not None
         lost = lost_time(g_next, f, natural, h, a, c)
-    return Expected(forward, gap, slack, wait, lost_slack, lost, frozenset(below))
+    return Expected(forward, gap, slack, wait, lost_slack, lost, behind, tuple(sorted(below)))
 
 
 @given(cases())
@@ -173,8 +176,8 @@ def test_every_duration_is_the_design_s(case: Case) -> None:
     assert exact(record.wait_us) == expected.wait
     assert exact(record.lost_slack_us) == expected.lost_slack
     assert exact(record.lost_us) == expected.lost
-    assert frozenset(record.clamped) == expected.below_zero
-    assert len(record.clamped) == len(expected.below_zero)
+    assert exact(record.gap_behind_us) == expected.gap_behind
+    assert tuple(sorted(record.clamped)) == expected.below_zero
 
 
 @given(cases())
@@ -184,12 +187,12 @@ def test_nothing_is_negative_and_what_is_clamped_is_zero_and_a_label(case: Case)
         "slack": record.slack_us,
         "wait": record.wait_us,
         "forward": record.forward_us,
-        "forward_gap": record.gap_us,
         "lost_slack": record.lost_slack_us,
         "lost": record.lost_us,
     }
-    assert all(value is None or value >= 0.0 for value in us.values())
-    assert all(us[name] == 0.0 for name in record.clamped)
+    gaps = (record.gap_us, record.gap_behind_us)
+    assert all(value is None or value >= 0.0 for value in (*us.values(), *gaps))
+    assert all(us[name] == 0.0 if name in us else 0.0 in gaps for name in record.clamped)
     assert set(record.clamped) <= set(DURATION.values or ())
 
 
@@ -241,6 +244,14 @@ def test_the_host_was_last_where_the_forward_starts_as_soon_as_it_is_launched(
     early = latency - (start - host)
     if abs(early) > 0.002:  # a nanosecond either way is a tie
         assert record.gap_last == ("host" if early > 0 else "fence")
+
+
+@pytest.mark.parametrize(("host", "last"), [(None, "host"), (95.0, "fence"), (118.0, "host")])
+@pytest.mark.parametrize("fence", [FenceKind.COARSE, FenceKind.ABSENT])
+def test_who_was_last_before_a_start_that_stands_alone(fence: FenceKind, host: float | None, last: str) -> None:
+    moments = Moments(end=100.0, next_start=120.0, next_host_start=host, next_alone=True)
+    record = Case(fence, None, moments, 0.0, 5.0).settled()
+    assert (record.gap_behind_us, record.gap_behind_last) == (20.0, last if fence is FenceKind.COARSE else "host")
 
 
 def test_without_the_step_before_there_is_no_gap_and_nobody_was_last() -> None:

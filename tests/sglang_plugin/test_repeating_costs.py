@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from sglang_fence.sglang_plugin import answering, guard
 from sglang_fence.sglang_plugin import repeating as python_class
-from sglang_fence.sglang_plugin.repeating import COST_SAMPLE, is_metered
+from sglang_fence.sglang_plugin.repeating_metered import COST_SAMPLE, is_metered
 from sglang_fence.sglang_plugin.targets import TARGETS
 from tests.sglang_plugin import scheduling
 from tests.sglang_plugin.test_repeating import KINDS, World
