@@ -20,7 +20,7 @@ class Behind(Fencing):
     @property
     def wants_start_behind(self) -> bool:
         """Whether the step that went the general way last asks for the next one's start."""
-        return self._record.timed and self._record.wants_next
+        return self._record.wants_next
 
     def due_behind(self, *, beyond_slack: bool) -> tuple[int, int]:
         """As :attr:`due` or :attr:`due_beyond_slack`, if :meth:`start_behind` takes the start of the next step."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from abc import ABC, abstractmethod
 from time import perf_counter_ns
 from typing import TYPE_CHECKING
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-class Answering:
+class Answering(ABC):
     """The part of a watch that is called back: a step repeats no more, was extended, or is about to run."""
 
     steps: Steps
@@ -33,8 +34,9 @@ class Answering:
     _lying: object | None
     _owner_before: RunnerLike | None
 
+    @abstractmethod
     def _start(self, batch: ScheduleBatchLike | None, backend: BackendLike) -> None:
-        raise NotImplementedError
+        """Tell the probe that the newest step begins."""
 
     def demote(self) -> None:
         """As :meth:`begin_again`, on the account: the hooks before the general ones don't measure this."""
@@ -42,7 +44,7 @@ class Answering:
         try:
             self.begin_again()
         finally:
-            self.health.cost_ns["run_batch"] += max(0, perf_counter_ns() - began - self._clock_ns)
+            self._spend("run_batch", began)
 
     def begin_again(self) -> None:
         """Begin the open step, which seemed to be a repetition, again; and tell it of what it was seen to do."""
@@ -86,7 +88,11 @@ class Answering:
             self.steps.start_behind(self.forward_stream)
         except Exception as error:  # noqa: BLE001 - it is counted and logged
             self._fails("resolve_forward_inputs", error)
-        self.health.cost_ns["resolve_forward_inputs"] += max(0, perf_counter_ns() - began - self._clock_ns)
+        self._spend("resolve_forward_inputs", began)
+
+    def _spend(self, hook: str, began: int) -> None:
+        """Put on the account what was taken since, the clock's own cost left out."""
+        self.health.cost_ns[hook] += max(0, perf_counter_ns() - began - self._clock_ns)
 
     def _fails(self, hook: str, error: Exception) -> None:
         """Count it, and log a hook's first."""

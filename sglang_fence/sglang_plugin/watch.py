@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING
 
 from sglang_fence.contract import FallbackReason, FenceKind, ForwardMode
@@ -31,8 +30,6 @@ if TYPE_CHECKING:
     from sglang_fence.sglang_plugin.steps import Steps
     from sglang_fence.sglang_plugin.targets import Loop
     from sglang_fence.sglang_plugin.words import Named
-
-logger = logging.getLogger(__name__)
 
 
 class Watch(Answering):
@@ -176,7 +173,7 @@ class Watch(Answering):
         The start of its forward is taken for the one before it. Where all fences are forced to be coarse it wouldn't
         repeat what was known, and is looked at in full; so is one of which more is asked for another reason.
         """
-        steps, probe, current = self.steps, self.steps.probe, self.steps.current
+        probe, current = self.steps.probe, self.steps.current
         like, following = current.like, current.number + 1
         due, every = following, 0
         if (
@@ -186,7 +183,7 @@ class Watch(Answering):
             and probe.only_counts(self._ledger)
             and not any(self.health.errors.values())
         ):
-            due, every = probe.due_behind(beyond_slack=steps.current.times_taken and not like.coarse)
+            due, every = probe.due_behind(beyond_slack=current.times_taken and not like.coarse)
         current.arm(like, due, every)
         if due > following and probe.wants_start_behind:
             current.tell_inputs = self.start_behind

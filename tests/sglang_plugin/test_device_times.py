@@ -70,14 +70,18 @@ class OnDevice(Scheduler):
     def decode(self) -> None:
         self.step("DECODE", self._forward)
 
-    def _forward(self) -> None:
+    def _compute(self, *, marked: bool) -> None:
         forward, schedule = self.streams
         forward.wait_stream(schedule)
         with self.device.stream(forward):
             self.forward_inputs()
             self.device.launch("read", _nothing)
-            self.marker.record(forward)
+            if marked:
+                self.marker.record(forward)
             self.device.launch("rest", _nothing)
+
+    def _forward(self) -> None:
+        self._compute(marked=True)
         self.graph(self.target, "DECODE", "IN_REPLAY" if self.publishes else "UNKNOWN")
         if self.publishes:
             self.target.shared_read_done_event = self.marker
@@ -115,12 +119,7 @@ class Preparing(OnDevice):
         self.step("EXTEND", self._prefill)
 
     def _prefill(self) -> None:
-        forward, schedule = self.streams
-        forward.wait_stream(schedule)
-        with self.device.stream(forward):
-            self.forward_inputs()
-            self.device.launch("read", _nothing)
-            self.device.launch("rest", _nothing)
+        self._compute(marked=False)
         self.eager(self.target, "EXTEND", publishes=False)
 
     def lost_us(self, forced: Sequence[bool]) -> float:
